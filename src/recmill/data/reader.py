@@ -1,0 +1,168 @@
+"""Text segments to encoded columns: parse and encode in one pass, a few hundred rows at a time."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from recmill.data.batch import Columns, empty_columns
+from recmill.data.encode import (
+    CategoryPlan,
+    DensePlan,
+    Encoding,
+    category_plan,
+    dense_plan,
+    encode_categories,
+    encode_dense,
+)
+from recmill.data.rows import BadRow, Row, read_row
+from recmill.data.schema import Schema
+from recmill.data.source import Segment, Source
+from recmill.data.text import FULL, NEWLINE, ODD_LINE, Layout, RawColumns, count_lines, parse_rows
+from recmill.errors import BadRowError
+
+BadRowPolicy = Literal["fail", "skip"]
+
+# Raw columns of so many Criteo rows fill 160 KiB: they are encoded while still in the second-level cache.
+SCRATCH_ROWS = 512
+
+
+class Plans(NamedTuple):
+    """All that turns text into encoded columns."""
+
+    layout: Layout
+    dense: DensePlan
+    categories: CategoryPlan
+
+
+@njit(nogil=True, cache=True)
+def _encode_rows(raw: RawColumns, num_rows: int, plans: Plans, out: Columns, at: int) -> None:
+    encode_dense(raw.numbers[:num_rows], plans.dense, out.dense[at : at + num_rows])
+    encode_categories(raw.values[:num_rows], plans.categories, out.ids[at : at + num_rows])
+    out.labels[at : at + num_rows] = raw.labels[:num_rows]
+
+
+@njit(nogil=True, cache=True)
+def _read_range(
+    buffer: NDArray[np.uint8], start: int, stop: int, plans: Plans, raw: RawColumns, out: Columns, first_row: int
+) -> tuple[int, int, int]:
+    """Fill `out` from `first_row` on: the row reached, where the next line begins, and why it stopped there."""
+    at, row, status = start, first_row, FULL
+    while status == FULL:
+        count, at, status = parse_rows(buffer, at, stop, plans.layout, raw)
+        _encode_rows(raw, count, plans, out, row)
+        row += count
+    return row, at, status
+
+
+@dataclass(frozen=True)
+class Block:
+    """The encoded rows of a stretch of text, and how many of its lines were passed over."""
+
+    columns: Columns
+    num_skipped: int = 0
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Reads segments of text files; may be shared by threads."""
+
+    schema: Schema
+    encoding: Encoding
+    table_rows: tuple[int, ...]
+    bad_rows: BadRowPolicy = "fail"
+    plans: Plans = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        categories = category_plan(self.encoding, self.schema.category_names, self.table_rows)
+        object.__setattr__(self, "plans", Plans(self.schema.layout(), dense_plan(self.encoding), categories))
+
+    def room_for(self, num_rows: int) -> Columns:
+        """Columns of this schema, not yet filled."""
+        return empty_columns(num_rows, len(self.schema.dense_names), len(self.schema.category_names))
+
+    def read(self, segments: Sequence[Segment]) -> Block:
+        """The rows of some segments, in their order."""
+        room = self.room_for(sum(_count_rows(segment) for segment in segments))
+        row, num_skipped = 0, 0
+        for segment in segments:
+            row, skipped = self.read_into(segment, room, row)
+            num_skipped += skipped
+        return Block(room.rows(0, row), num_skipped)
+
+    def read_into(self, segment: Segment, out: Columns, row: int) -> tuple[int, int]:
+        """Fill `out` from `row` on; returns the row reached and the number of lines passed over."""
+        raw = self._scratch(SCRATCH_ROWS)
+        source, at, num_skipped = segment.source, segment.start, 0
+        body_stop = source.last_line_start(segment.start, segment.stop)
+        while at < segment.stop:
+            if at < body_stop:
+                row, at, status = _read_range(source.buffer, at, body_stop, self.plans, raw, out, row)
+                if status != ODD_LINE:
+                    continue
+            line_end = min(source.line_end(at), segment.stop)
+            accepted = self._read_odd_line(source, at, line_end, out, row)
+            row += accepted
+            num_skipped += not accepted
+            at = line_end + 1
+        return row, num_skipped
+
+    def _read_odd_line(self, source: Source, start: int, end: int, out: Columns, at: int) -> bool:
+        """Let the slow reader judge a line; whether it became row `at`."""
+        verdict = read_row(source.buffer[start:end].tobytes(), self.schema)
+        if isinstance(verdict, Row):
+            raw = self._scratch(1)
+            raw.labels[0] = verdict.label
+            raw.numbers[0] = verdict.numbers
+            raw.values[0] = verdict.values
+            _encode_rows(raw, 1, self.plans, out, at)
+            return True
+        if self.bad_rows == "fail":
+            raise BadRowError(complain(source, start, verdict))
+        return False
+
+    def _scratch(self, num_rows: int) -> RawColumns:
+        return RawColumns(
+            np.zeros(num_rows, np.float32),
+            np.empty((num_rows, len(self.schema.dense_names))),
+            np.empty((num_rows, len(self.schema.category_names)), np.uint64),
+        )
+
+
+def complain(source: Source, line_start: int, bad: BadRow) -> str:
+    """The place, the thing and the way out."""
+    return (
+        f"{source.path}:{source.line_number(line_start)}: {bad.describe()} "
+        "(mend the file, or pass --bad-rows skip to count such rows and go on)"
+    )
+
+
+def _count_rows(segment: Segment) -> int:
+    """How many lines a segment has, an unfinished last one included."""
+    if segment.num_bytes == 0:
+        return 0
+    lines = int(count_lines(segment.source.buffer, segment.start, segment.stop))
+    return lines + int(segment.source.buffer[segment.stop - 1] != NEWLINE)
+
+
+def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, chunk_bytes: int = 4 << 20) -> Block:
+    """All rows of some segments in one piece of memory, parsed by several threads."""
+    chunks = [chunk for segment in segments for chunk in _chunks(segment, chunk_bytes)]
+    with ThreadPoolExecutor(threads) as pool:
+        counts = list(pool.map(_count_rows, chunks))
+        first_rows = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).tolist()
+        room = reader.room_for(first_rows[-1])
+        ends = list(pool.map(lambda chunk, first: reader.read_into(chunk, room, first), chunks, first_rows[:-1]))
+    num_skipped = sum(skipped for _, skipped in ends)
+    if num_skipped == 0:
+        return Block(room)
+    kept = np.concatenate([np.arange(first, end) for first, (end, _) in zip(first_rows[:-1], ends, strict=True)])
+    return Block(Columns(room.dense[kept], room.ids[kept], room.labels[kept]), num_skipped)
+
+
+def _chunks(segment: Segment, chunk_bytes: int) -> list[Segment]:
+    return [segment.part(at, at + chunk_bytes) for at in range(0, segment.num_bytes, chunk_bytes)]

@@ -1,0 +1,94 @@
+"""One line of text to one row, slowly and obviously: the court of appeal for lines the kernel does not accept."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from recmill.data.hashing import xxh64
+from recmill.data.schema import Column, Schema
+from recmill.data.text import MAX_LINE_BYTES, MISSING_CATEGORY
+
+_INTEGER = re.compile(rb"-?[0-9]+")
+_FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_HEX = re.compile(rb"[0-9a-fA-F]{8}")
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line's values: NaN for a missing number, MISSING_CATEGORY for a missing category."""
+
+    label: float
+    numbers: tuple[float, ...]
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """Why a line cannot be a row: the column (None = the whole line), the offending text and the reason."""
+
+    column: str | None
+    text: bytes
+    reason: str
+
+    def describe(self) -> str:
+        """The complaint, without the place."""
+        shown = repr(self.text[:40])[1:] + ("..." if len(self.text) > 40 else "")
+        return f"column {self.column} holds {shown}: {self.reason}" if self.column else f"{self.reason}: {shown}"
+
+
+def read_row(line: bytes, schema: Schema) -> Row | BadRow:
+    """The row of a line given without its newline, or what is wrong with it."""
+    if len(line) >= MAX_LINE_BYTES:
+        return BadRow(None, line, f"the line has {len(line):,} bytes, more than {MAX_LINE_BYTES - 1:,}")
+    if line.endswith(b"\r"):
+        return BadRow(None, line[-20:], "the line ends in CR LF; convert the file with `sed -i 's/\\r$//'`")
+    fields = line.split(schema.separator.encode())
+    if len(fields) != len(schema.columns):
+        expected = f"{len(schema.columns)} fields separated by {schema.separator!r}"
+        return BadRow(None, line, f"the line has {len(fields)} fields, schema {schema.name} expects {expected}")
+    label, numbers, values = 0.0, list[float](), list[int]()
+    for field, column in zip(fields, schema.columns, strict=True):
+        if reason := _complaint(field, column):
+            return BadRow(column.name, field, reason)
+        if column.role == "label":
+            label = float(field)
+        elif column.role == "dense":
+            numbers.append(_number(field, column))
+        elif column.role == "category":
+            values.append(_category(field, column))
+    return Row(label, tuple(numbers), tuple(values))
+
+
+def _complaint(field: bytes, column: Column) -> str | None:
+    if b"\0" in field:
+        return "a NUL byte; is the file binary or damaged?"
+    if column.role == "label":
+        return None if field in (b"0", b"1") else "a label is 0 or 1"
+    if not field or column.kind in (None, "string"):
+        return None
+    if column.kind == "hex":
+        return None if _HEX.fullmatch(field) else "a category of this kind is exactly 8 hexadecimal digits"
+    if column.kind == "float":
+        is_finite = _FLOAT.fullmatch(field) and np.isfinite(float(field))
+        return None if is_finite else "not a finite decimal number"
+    is_int64 = _INTEGER.fullmatch(field) and len(field.lstrip(b"-0")) <= 19 and abs(int(field)) <= _INT64_MAX
+    return None if is_int64 else "not an integer of 64 bits"
+
+
+def _number(field: bytes, column: Column) -> float:
+    if not field:
+        return float("nan")
+    return float(int(field)) if column.kind == "int" else float(field)
+
+
+def _category(field: bytes, column: Column) -> int:
+    if not field:
+        return int(MISSING_CATEGORY)
+    if column.kind == "hex":
+        return int(field, 16)
+    if column.kind == "int":
+        return int(field) % 2**64
+    hashed = int(xxh64(np.frombuffer(field, np.uint8), 0, len(field), np.uint64(0)))
+    return hashed ^ 1 if hashed == MISSING_CATEGORY else hashed

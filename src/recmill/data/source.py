@@ -1,0 +1,112 @@
+"""A text file as bytes in memory, whatever it is packed in, and ranges of it that begin and end at line borders."""
+
+import gzip
+import mmap
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from recmill.data.text import count_lines
+from recmill.errors import DataError
+from recmill.files import require_free_space
+
+COMPRESSED = (".gz", ".zst")
+
+
+class Source:
+    """The bytes of one file, mapped into memory; `.gz` and `.zst` are unpacked once into a scratch file.
+
+    The scratch file has no name from the moment it is open, so that nothing stays behind, however the process ends.
+    It lies in the directory for temporary files (TMPDIR) and is as large as the unpacked text.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with open_plain(path) as file:
+                self.num_bytes = os.fstat(file.fileno()).st_size
+                # an empty file cannot be mapped
+                self._map = mmap.mmap(file.fileno(), self.num_bytes, prot=mmap.PROT_READ) if self.num_bytes else None
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        self.buffer: NDArray[np.uint8] = np.frombuffer(self._map or b"", np.uint8)
+
+    def line_start(self, at: int) -> int:
+        """The first line border at or behind a byte: where a line begins, or the end of the file."""
+        if at <= 0 or self._map is None:
+            return 0
+        newline = self._map.find(b"\n", min(at, self.num_bytes) - 1)
+        return newline + 1 if newline >= 0 else self.num_bytes
+
+    def line_end(self, at: int) -> int:
+        """Where the line that begins here ends: its newline, or the end of the file."""
+        newline = self._map.find(b"\n", at) if self._map else -1
+        return newline if newline >= 0 else self.num_bytes
+
+    def last_line_start(self, start: int, stop: int) -> int:
+        """Behind the last newline of a range: `stop` itself unless the range ends in an unfinished line."""
+        newline = self._map.rfind(b"\n", start, stop) if self._map else -1
+        return newline + 1 if newline >= 0 else start
+
+    def line_number(self, at: int) -> int:
+        """The number, from 1, of the line that begins at a byte. Reads all before it: for error messages."""
+        return int(count_lines(self.buffer, 0, at)) + 1
+
+    def close(self) -> None:
+        """Let go of the memory; it is unmapped with the last array that looks into it."""
+        self.buffer = np.empty(0, np.uint8)
+        self._map = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The lines of a source that begin in a range of bytes; both ends are line borders."""
+
+    source: Source
+    start: int
+    stop: int
+
+    @property
+    def num_bytes(self) -> int:
+        """The length of the range."""
+        return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> "Segment":
+        """The lines that begin in a part of this segment, given in bytes from its start."""
+        source = self.source
+        first = source.line_start(self.start + start) if start > 0 else self.start
+        last = source.line_start(self.start + stop) if stop < self.num_bytes else self.stop
+        return Segment(source, min(first, self.stop), min(last, self.stop))
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """The file itself, or a nameless scratch copy of what it unpacks to."""
+    if path.suffix not in COMPRESSED:
+        return path.open("rb")
+    scratch_dir = Path(tempfile.gettempdir())
+    require_free_space(scratch_dir, 3 * path.stat().st_size, f"unpacking {path}")
+    scratch = tempfile.TemporaryFile(dir=scratch_dir)  # noqa: SIM115 the caller closes it
+    try:
+        with path.open("rb") as packed:
+            unpacked = gzip.open(packed) if path.suffix == ".gz" else _open_zstd(packed)
+            with unpacked:
+                shutil.copyfileobj(unpacked, scratch, 1 << 20)
+    except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        scratch.close()
+        raise DataError(f"{path} is damaged or cut short: {error}") from None
+    except BaseException:
+        scratch.close()
+        raise
+    scratch.flush()
+    return scratch
+
+
+def _open_zstd(packed: IO[bytes]) -> IO[bytes]:
+    return zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)

@@ -1,0 +1,117 @@
+"""Which lines are for training, validation and test; refuses any line in two of them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from recmill.data.source import COMPRESSED, Segment, Source
+from recmill.data.text import NEWLINE, count_lines
+from recmill.errors import DataError
+
+SplitName = Literal["train", "validation", "test"]
+SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
+
+_DAY = re.compile(r"day_(\d+)")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Disjoint segments for each use."""
+
+    train: tuple[Segment, ...]
+    validation: tuple[Segment, ...]
+    test: tuple[Segment, ...]
+
+    def __post_init__(self) -> None:
+        for first, second in combinations(SPLIT_NAMES, 2):
+            refuse_overlap(first, self.of(first), second, self.of(second))
+
+    def of(self, name: SplitName) -> tuple[Segment, ...]:
+        """The segments of one split."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    def close(self) -> None:
+        """Give the mapped files back."""
+        for name in SPLIT_NAMES:
+            for segment in self.of(name):
+                segment.source.close()
+
+
+def find_days(data_dir: Path) -> list[Path]:
+    """The files day_0, day_1, … of a directory, plain or packed, in the order of their numbers."""
+    if not data_dir.is_dir():
+        raise DataError(f"there is no directory {data_dir}; make one with `recmill synth criteo --out {data_dir}`")
+    days: dict[int, Path] = {}
+    for path in sorted(data_dir.iterdir()):
+        stem = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
+        match = _DAY.fullmatch(stem)
+        if match is None:
+            continue
+        day = int(match[1])
+        if day in days:
+            raise DataError(f"{days[day]} and {path} are the same day; remove one of them")
+        days[day] = path
+    if not days:
+        raise DataError(f"{data_dir} holds no files named day_0, day_1, … (plain, .gz or .zst)")
+    if missing := sorted(set(range(max(days))) - set(days)):
+        raise DataError(f"{data_dir} has day_{max(days)} but lacks {', '.join(f'day_{day}' for day in missing)}")
+    return [days[day] for day in sorted(days)]
+
+
+def find_files(data_dir: Path, patterns: Sequence[str], setting: str) -> list[Path]:
+    """The files that match the patterns, in the patterns' order and by name within one."""
+    found: list[Path] = []
+    for pattern in patterns:
+        matches = [path for path in sorted(data_dir.glob(pattern)) if path.is_file()]
+        if not matches:
+            raise DataError(f"{setting}: no file in {data_dir} matches {pattern!r}")
+        found += [path for path in matches if path not in found]
+    return found
+
+
+def split_by_day(paths: Sequence[Path]) -> Splits:
+    """All days but the last for training; of the last, the first half of the lines validates and the rest tests."""
+    if len(paths) < 2:
+        raise DataError(f"{paths[0].parent} has one day; training on it and testing on it needs at least two")
+    *train, last = [Source(path) for path in paths]
+    middle = _middle_line(last)
+    return Splits(
+        tuple(whole(source) for source in train),
+        (Segment(last, 0, middle),),
+        (Segment(last, middle, last.num_bytes),),
+    )
+
+
+def whole(source: Source) -> Segment:
+    """All lines of a source."""
+    return Segment(source, 0, source.num_bytes)
+
+
+def refuse_overlap(first: str, first_segments: Sequence[Segment], second: str, second_segments: Sequence[Segment]) -> None:
+    """Complain if a line belongs to both."""
+    for a in first_segments:
+        for b in second_segments:
+            same_file = a.source.path.resolve() == b.source.path.resolve()
+            if same_file and max(a.start, b.start) < min(a.stop, b.stop):
+                raise DataError(f"{a.source.path} has lines in both {first} and {second}; a split may share none")
+
+
+def _middle_line(source: Source) -> int:
+    """Where the second half of the lines begins; the first half has the odd line, as published."""
+    buffer, num_bytes = source.buffer, source.num_bytes
+    if num_bytes == 0:
+        return 0
+    lines = int(count_lines(buffer, 0, num_bytes)) + int(buffer[num_bytes - 1] != NEWLINE)
+    wanted, seen, step = (lines + 1) // 2, 0, 1 << 20
+    for at in range(0, num_bytes, step):
+        here = int(count_lines(buffer, at, min(at + step, num_bytes)))
+        if seen + here >= wanted:
+            newlines = np.flatnonzero(buffer[at : at + step] == NEWLINE)
+            return at + int(newlines[wanted - seen - 1]) + 1
+        seen += here
+    return num_bytes  # one unfinished line is all there is

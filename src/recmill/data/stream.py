@@ -1,0 +1,287 @@
+"""Segments of text to shuffled batches, in an order that depends on the seed, the epoch and the files alone.
+
+1. The bytes of all segments, laid end to end, are cut into blocks of equal length; a block is the lines that begin in it.
+2. A seeded permutation deals the blocks to a fixed number of lanes, the same number of bytes to each.
+3. A lane shuffles the rows within each of its blocks and hands them out one after the other.
+4. A global batch takes an equal share of every lane. A process of several reads the lanes rank, rank + size, …:
+   whatever their number, all together see the same global batches, and each reads only its part of the files.
+5. Blocks are parsed ahead by threads and batches put together by one more. A batch carries the position behind it,
+   and a stream opened at that position yields exactly the rest.
+"""
+
+import queue
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from recmill.data.batch import Batch, Columns, Cursor, Position
+from recmill.data.reader import Block, TextReader
+from recmill.data.source import Segment
+from recmill.errors import DataError
+from recmill.seeds import rng
+
+
+@dataclass(frozen=True)
+class Order:
+    """How rows are dealt; `seed` None keeps the order of the files, `epochs` None never ends."""
+
+    global_batch: int
+    seed: int | None = None
+    epochs: int | None = 1
+    num_lanes: int = 1
+    block_bytes: int = 1 << 20
+
+    def share(self, lane: int) -> int:
+        """How many rows of a global batch come from a lane; the shares add up to the batch."""
+        return self.global_batch * (lane + 1) // self.num_lanes - self.global_batch * lane // self.num_lanes
+
+
+@dataclass(frozen=True)
+class Part:
+    """The lanes that this process, one of `size`, reads."""
+
+    rank: int = 0
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """How many threads parse, and how many batches may lie ready."""
+
+    threads: int = 2
+    batches: int = 4
+
+
+class Blocks:
+    """Segments cut into blocks, as many for every lane."""
+
+    def __init__(self, segments: Sequence[Segment], order: Order) -> None:
+        self._segments = segments
+        self._starts = [0, *accumulate(segment.num_bytes for segment in segments)]
+        self.num_bytes = self._starts[-1]
+        self.per_lane = max(1, round(self.num_bytes / (order.num_lanes * order.block_bytes)))
+        self.num_blocks = self.per_lane * order.num_lanes
+        self._order = order
+
+    def deal(self, epoch: int) -> NDArray[np.int64]:
+        """The numbers of the blocks in an epoch's order, (lane, ordinal)."""
+        numbers = np.arange(self.num_blocks)
+        if self._order.seed is not None:
+            numbers = rng(self._order.seed, "blocks", epoch).permutation(numbers)
+        return numbers.reshape(self.per_lane, self._order.num_lanes).T
+
+    def pieces(self, number: int) -> list[Segment]:
+        """The lines of a block, which may lie in several files."""
+        start = number * self.num_bytes // self.num_blocks
+        stop = (number + 1) * self.num_bytes // self.num_blocks
+        first = max(0, bisect_right(self._starts, start) - 1)
+        last = bisect_right(self._starts, stop - 1) - 1
+        return [
+            self._segments[i].part(max(0, start - self._starts[i]), stop - self._starts[i])
+            for i in range(first, min(last + 1, len(self._segments)))
+        ]
+
+
+@dataclass(frozen=True)
+class ShuffledBlock:
+    """A block and the order in which its rows are handed out."""
+
+    block: Block
+    row_order: NDArray[np.int64]
+
+
+@njit(nogil=True, cache=True)
+def _copy_rows(source: Columns, row_order: NDArray[np.int64], out: Columns, at: int) -> None:
+    for i in range(len(row_order)):
+        row = row_order[i]
+        out.labels[at + i] = source.labels[row]
+        for column in range(source.dense.shape[1]):
+            out.dense[at + i, column] = source.dense[row, column]
+        for column in range(source.ids.shape[1]):
+            out.ids[at + i, column] = source.ids[row, column]
+
+
+class Lane:
+    """One sequence of blocks, parsed ahead, and the place within it."""
+
+    def __init__(
+        self, numbers: Sequence[int], cursor: Cursor, lookahead: int, submit: Callable[[int], "Future[ShuffledBlock]"]
+    ) -> None:
+        self.cursor = cursor
+        self._unread = deque(numbers[cursor.ordinal :])
+        self._lookahead = lookahead
+        self._submit = submit
+        self._parsing: deque[Future[ShuffledBlock]] = deque()
+        self._open: ShuffledBlock | None = None
+        self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        while self._unread and len(self._parsing) < self._lookahead:
+            self._parsing.append(self._submit(self._unread.popleft()))
+
+    def _open_block(self) -> ShuffledBlock | None:
+        """The block in which the cursor stands, or None behind the last one."""
+        if self._open is None and self._parsing:
+            self._open = self._parsing.popleft().result()
+            self._read_ahead()
+        return self._open
+
+    def take(self, wanted: int, out: Columns, at: int) -> tuple[int, int]:
+        """Write up to `wanted` rows into `out`; how many there were, and how many bad lines were passed over."""
+        taken, num_skipped = 0, 0
+        while taken < wanted and (opened := self._open_block()) is not None:
+            row = self.cursor.row
+            if row == 0:
+                num_skipped += opened.block.num_skipped
+            rows = opened.row_order[row : row + wanted - taken]
+            _copy_rows(opened.block.columns, rows, out, at + taken)
+            taken += len(rows)
+            if row + len(rows) < len(opened.row_order):
+                self.cursor = Cursor(self.cursor.ordinal, row + len(rows))
+            else:
+                self.cursor = Cursor(self.cursor.ordinal + 1, 0)
+                self._open = None
+        return taken, num_skipped
+
+
+class Stream:
+    """Batches of some segments, read ahead in the background; close it, or use it in a `with` statement."""
+
+    def __init__(
+        self,
+        reader: TextReader,
+        segments: Sequence[Segment],
+        order: Order,
+        *,
+        start: Position | None = None,
+        part: Part = Part(),  # noqa: B008 frozen
+        ahead: ReadAhead = ReadAhead(),  # noqa: B008 frozen
+    ) -> None:
+        self._reader = reader
+        self._order = order
+        self._blocks = Blocks(segments, order)
+        self._lanes = range(part.rank, order.num_lanes, part.size)
+        self._start = start or Position(0, (Cursor(),) * len(self._lanes))
+        self._lookahead = max(1, 2 * ahead.threads // order.num_lanes)
+        self._threads = ahead.threads
+        self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue(ahead.batches)
+        self._closing = threading.Event()
+        self.blocked_s = 0.0  # how long the consumer waited for the latest batch
+        self.trailing_skipped = 0  # bad lines behind the last batch
+        self._pool = ThreadPoolExecutor(ahead.threads, thread_name_prefix="recmill-parse")
+        self._producer = threading.Thread(target=self._produce, name="recmill-batches", daemon=True)
+        self._producer.start()
+
+    @property
+    def num_bytes(self) -> int:
+        """How much text an epoch reads, all processes together."""
+        return self._blocks.num_bytes
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._closing.is_set():
+            raise StopIteration
+        asked = time.perf_counter()
+        item = self._ready.get()
+        self.blocked_s = time.perf_counter() - asked
+        if isinstance(item, Batch):
+            return item
+        self.close()
+        if item is None:
+            raise StopIteration
+        raise item
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the background threads and let go of what they read."""
+        self._closing.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        while self._producer.is_alive():
+            self._discard_ready()  # the producer may be waiting for room
+            self._producer.join(timeout=0.01)
+        self._discard_ready()
+        self._pool.shutdown(wait=True)
+
+    def _discard_ready(self) -> None:
+        while not self._ready.empty():
+            self._ready.get_nowait()
+
+    def _produce(self) -> None:
+        """Put batches into the queue, then None or the error that ended it."""
+        end: BaseException | None = None
+        try:
+            for batch in self._batches():
+                self._ready.put(batch)
+                if self._closing.is_set():
+                    return
+        except CancelledError:
+            return  # only close() cancels
+        except BaseException as error:
+            end = error
+        self._ready.put(end)
+
+    def _batches(self) -> Iterator[Batch]:
+        epoch, cursors = self._start.epoch, self._start.cursors
+        pending_skipped = 0
+        while self._order.epochs is None or epoch < self._order.epochs:
+            lanes = self._open_lanes(epoch, cursors)
+            num_rows = 0
+            while True:
+                columns, num_skipped = self._next_columns(lanes)
+                pending_skipped += num_skipped
+                if columns.num_rows == 0:
+                    break
+                num_rows += columns.num_rows
+                yield Batch(columns, Position(epoch, tuple(lane.cursor for lane in lanes)), pending_skipped)
+                pending_skipped = 0
+            began_at_start = not any(cursor.ordinal or cursor.row for cursor in cursors)
+            if num_rows == 0 and began_at_start:
+                raise DataError(f"there is no row to read; {pending_skipped} bad lines were passed over")
+            epoch, cursors = epoch + 1, (Cursor(),) * len(lanes)
+        self.trailing_skipped = pending_skipped
+
+    def _open_lanes(self, epoch: int, cursors: Sequence[Cursor]) -> list[Lane]:
+        dealt = self._blocks.deal(epoch)
+        submit = partial(self._pool.submit, self._read_block, epoch)
+        return [
+            Lane(dealt[lane].tolist(), cursor, self._lookahead, submit)
+            for lane, cursor in zip(self._lanes, cursors, strict=True)
+        ]
+
+    def _read_block(self, epoch: int, number: int) -> ShuffledBlock:
+        block = self._reader.read(self._blocks.pieces(number))
+        row_order = np.arange(block.columns.num_rows)
+        if self._order.seed is not None:
+            row_order = rng(self._order.seed, "rows", epoch, number).permutation(row_order)
+        return ShuffledBlock(block, row_order)
+
+    def _next_columns(self, lanes: Sequence[Lane]) -> tuple[Columns, int]:
+        shares = [self._order.share(lane) for lane in self._lanes]
+        out = self._reader.room_for(sum(shares))
+        num_rows, num_skipped = 0, 0
+        for lane, share in zip(lanes, shares, strict=True):
+            taken, skipped = lane.take(share, out, num_rows)
+            num_rows += taken
+            num_skipped += skipped
+        return out.rows(0, num_rows), num_skipped

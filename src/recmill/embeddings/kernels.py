@@ -1,0 +1,190 @@
+"""Numba kernels of the local engine: first values, gather, and the update that follows a backward pass.
+
+Kernels are built for one dimension and one optimizer, so that LLVM unrolls the loops over a row into vector
+instructions; numba keeps the compiled code on disk. All are deterministic for any number of threads: a thread owns
+whole tables, and within a table rows are summed and updated in the order of the batch.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange, uint64
+from numpy.typing import NDArray
+
+from recmill.data.hashing import mix64
+from recmill.embeddings.table import TableOptimizerKind
+
+# Legend: B rows of the batch, F tables, D dimension, R rows of all tables.
+
+# Sums over a row may be reassociated (that is what vectorises them); NaN and infinity keep their meaning.
+FASTMATH = {"reassoc", "contract", "nsz"}
+
+
+class Storage(NamedTuple):
+    """All tables end to end: weights (R, D), optimizer state (R, state width), the first row of each table (F + 1)."""
+
+    weights: NDArray[np.float32]
+    state: NDArray[np.float32]
+    first_row: NDArray[np.int64]
+
+
+class Scratch(NamedTuple):
+    """One thread's hash of a table's ids in a batch, cleared by raising the stamp; chains link equal ids."""
+
+    stamp: NDArray[np.int64]  # the current stamp
+    slot_stamp: NDArray[np.int64]
+    slot_row: NDArray[np.int64]
+    slot_head: NDArray[np.int32]
+    slot_tail: NDArray[np.int32]
+    next_same: NDArray[np.int32]  # (B): the next place in the batch with the same id, or −1
+    used_slots: NDArray[np.int32]  # (B)
+
+
+class Rates(NamedTuple):
+    """The numbers an optimizer's rule is given at each step."""
+
+    lr: np.float32
+    eps: np.float32
+
+
+def empty_scratch(threads: int, rank_batch: int) -> Scratch:
+    """Room for batches of up to `rank_batch` rows; the first axis is the thread."""
+    num_slots = 1 << max(4, (2 * rank_batch - 1).bit_length())
+    return Scratch(
+        np.zeros((threads, 1), np.int64),
+        np.zeros((threads, num_slots), np.int64),
+        np.empty((threads, num_slots), np.int64),
+        np.empty((threads, num_slots), np.int32),
+        np.empty((threads, num_slots), np.int32),
+        np.empty((threads, rank_batch), np.int32),
+        np.empty((threads, rank_batch), np.int32),
+    )
+
+
+@njit(nogil=True, parallel=True, cache=True)
+def fill_uniform(weights: NDArray[np.float32], key: np.uint64, bound: float) -> None:
+    """U(−bound, bound) in every place, from the key, the row and the column alone."""
+    for row in prange(weights.shape[0]):
+        for column in range(weights.shape[1]):
+            word = mix64(uint64(key) ^ mix64(uint64(row) << uint64(16) | uint64(column)))
+            unit = np.float64(word >> uint64(40)) * 2.0**-24
+            weights[row, column] = np.float32((2.0 * unit - 1.0) * bound)
+
+
+@njit(nogil=True, cache=True)
+def find_outside(ids: NDArray[np.int64], first_row: NDArray[np.int64]) -> int:
+    """The flat place of the first id (B, F) that is not a row of its table, or −1."""
+    for place in range(ids.shape[0]):
+        for table in range(ids.shape[1]):
+            if ids[place, table] < 0 or ids[place, table] >= first_row[table + 1] - first_row[table]:
+                return place * ids.shape[1] + table
+    return -1
+
+
+@cache
+def gather_kernel(dim: int) -> Callable[[NDArray[np.int64], Storage, NDArray[np.float32]], None]:
+    """A kernel that copies the rows of ids (B, F) into (B, F, D)."""
+
+    @njit(nogil=True, parallel=True, cache=True)
+    def gather(ids: NDArray[np.int64], storage: Storage, out_BFD: NDArray[np.float32]) -> None:
+        for place in prange(ids.shape[0]):
+            for table in range(ids.shape[1]):
+                row = storage.first_row[table] + ids[place, table]
+                for d in range(dim):
+                    out_BFD[place, table, d] = storage.weights[row, d]
+
+    return gather  # type: ignore[no-any-return]
+
+
+@njit(nogil=True, cache=True)
+def _chain_equal_ids(ids: NDArray[np.int64], table: int, scratch: Scratch, thread: int) -> int:
+    """Link the places of each distinct id in batch order; how many distinct ids there are."""
+    mask = uint64(scratch.slot_row.shape[1] - 1)
+    scratch.stamp[thread, 0] += 1
+    stamp = scratch.stamp[thread, 0]
+    num_used = 0
+    for place in range(ids.shape[0]):
+        row = ids[place, table]
+        slot = np.int64((uint64(row) * uint64(0x9E3779B97F4A7C15) >> uint64(32)) & mask)
+        while scratch.slot_stamp[thread, slot] == stamp and scratch.slot_row[thread, slot] != row:
+            slot = np.int64(uint64(slot + 1) & mask)
+        if scratch.slot_stamp[thread, slot] == stamp:
+            scratch.next_same[thread, scratch.slot_tail[thread, slot]] = place
+        else:
+            scratch.slot_stamp[thread, slot] = stamp
+            scratch.slot_row[thread, slot] = row
+            scratch.slot_head[thread, slot] = place
+            scratch.used_slots[thread, num_used] = slot
+            num_used += 1
+        scratch.slot_tail[thread, slot] = place
+        scratch.next_same[thread, place] = -1
+    return num_used
+
+
+def _update_row(kind: TableOptimizerKind, dim: int) -> Any:
+    """The rule that moves one row, given the sum of its gradients."""
+
+    @njit(inline="always", fastmath=FASTMATH)
+    def sgd(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        for d in range(dim):
+            storage.weights[row, d] -= rates.lr * gradient[d]
+
+    @njit(inline="always", fastmath=FASTMATH)
+    def adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        for d in range(dim):
+            storage.state[row, d] += gradient[d] * gradient[d]
+            storage.weights[row, d] -= rates.lr * gradient[d] / (np.sqrt(storage.state[row, d]) + rates.eps)
+
+    @njit(inline="always", fastmath=FASTMATH)
+    def rowwise_adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        squares = np.float32(0)
+        for d in range(dim):
+            squares += gradient[d] * gradient[d]
+        storage.state[row, 0] += squares / np.float32(dim)
+        rate = rates.lr / (np.sqrt(storage.state[row, 0]) + rates.eps)
+        for d in range(dim):
+            storage.weights[row, d] -= rate * gradient[d]
+
+    return {"sgd": sgd, "adagrad": adagrad, "rowwise_adagrad": rowwise_adagrad}[kind]
+
+
+@cache
+def update_kernel(dim: int, kind: TableOptimizerKind) -> Callable[..., None]:
+    """A kernel that sums the gradients (B, F, D) of equal ids and applies the optimizer to each row once."""
+    update_row = _update_row(kind, dim)
+
+    @njit(nogil=True, fastmath=FASTMATH)
+    def update_table(
+        ids: NDArray[np.int64],
+        gradient_BFD: NDArray[np.float32],
+        table: int,
+        storage: Storage,
+        scratch: Scratch,
+        thread: int,
+        rates: Rates,
+    ) -> None:
+        total = np.empty(dim, np.float32)
+        for used in range(_chain_equal_ids(ids, table, scratch, thread)):
+            slot = scratch.used_slots[thread, used]
+            place = np.int64(scratch.slot_head[thread, slot])
+            for d in range(dim):
+                total[d] = gradient_BFD[place, table, d]
+            place = np.int64(scratch.next_same[thread, place])
+            while place >= 0:
+                for d in range(dim):
+                    total[d] += gradient_BFD[place, table, d]
+                place = np.int64(scratch.next_same[thread, place])
+            update_row(storage, storage.first_row[table] + scratch.slot_row[thread, slot], total, rates)
+
+    @njit(nogil=True, parallel=True, cache=True)
+    def update(
+        ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32], storage: Storage, scratch: Scratch, rates: Rates
+    ) -> None:
+        threads = scratch.stamp.shape[0]
+        for thread in prange(threads):
+            for table in range(thread, ids.shape[1], threads):
+                update_table(ids, gradient_BFD, table, storage, scratch, thread, rates)
+
+    return update  # type: ignore[no-any-return]

@@ -1,0 +1,112 @@
+"""The engine of one CPU process: all tables in one array, gathered and updated by our own kernels.
+
+Why not `nn.EmbeddingBag` or FBGEMM: one kernel for all tables, no gradient tensor of the size of a table, duplicates
+summed and the optimizer applied while the rows are in the cache. `recmill bench embeddings` measures the difference.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recmill.embeddings.kernels import (
+    Rates,
+    Scratch,
+    Storage,
+    empty_scratch,
+    fill_uniform,
+    find_outside,
+    gather_kernel,
+    update_kernel,
+)
+from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.errors import DataError
+from recmill.seeds import stream_key
+
+MAX_DIM = 1 << 16  # the generator of first values gives a column sixteen bits
+
+
+class LocalTables:
+    """Embedding tables of one dimension, and the optimizer that owns them."""
+
+    def __init__(self, specs: Sequence[TableSpec], dim: int, optimizer: TableOptimizer, *, seed: int) -> None:
+        assert 0 < dim <= MAX_DIM
+        self.specs = tuple(specs)
+        self.dim = dim
+        self.optimizer = optimizer
+        self.lr = optimizer.lr  # the loop moves it along the schedule
+        first_row = np.concatenate([[0], np.cumsum([spec.num_rows for spec in specs], dtype=np.int64)])
+        num_rows = int(first_row[-1])
+        self._storage = Storage(
+            np.empty((num_rows, dim), np.float32),
+            np.zeros((num_rows, optimizer.state_width(dim)), np.float32),
+            first_row,
+        )
+        for spec in specs:
+            key = np.uint64(stream_key(seed, "table", spec.name))
+            fill_uniform(self.weights(spec.name), key, spec.num_rows**-0.5)
+        self._gather = gather_kernel(dim)
+        self._update = update_kernel(dim, optimizer.kind)
+        self._scratch: Scratch = empty_scratch(numba.get_num_threads(), 1)
+        # autograd calls a function's backward only if one of its inputs wants a gradient
+        self._anchor = torch.zeros(0, requires_grad=True)
+
+    def look_up(self, ids: NDArray[np.int64]) -> Tensor:
+        """The rows of ids (B, F) as (B, F, D); the backward pass updates them."""
+        self._refuse_outside(ids)
+        return _LookUp.apply(self._anchor, self, ids)  # type: ignore[no-any-return, no-untyped-call]
+
+    def weights(self, name: str) -> NDArray[np.float32]:
+        """A table's rows, (rows, D), not a copy."""
+        return self._storage.weights[self._rows_of(name)]
+
+    def state(self, name: str) -> NDArray[np.float32]:
+        """What the optimizer keeps for a table's rows, (rows, state width), not a copy."""
+        return self._storage.state[self._rows_of(name)]
+
+    def _rows_of(self, name: str) -> slice:
+        table = [spec.name for spec in self.specs].index(name)
+        return slice(int(self._storage.first_row[table]), int(self._storage.first_row[table + 1]))
+
+    def _refuse_outside(self, ids: NDArray[np.int64]) -> None:
+        assert ids.ndim == 2
+        assert ids.shape[1] == len(self.specs)
+        place = find_outside(ids, self._storage.first_row)
+        if place >= 0:
+            row, table = divmod(place, len(self.specs))
+            spec = self.specs[table]
+            raise DataError(
+                f"column {spec.name}: id {ids[row, table]} is outside its table of {spec.num_rows} rows "
+                f"(row {row} of the batch); the data were encoded for other table sizes"
+            )
+
+    def _gather_rows(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        out_BFD = np.empty((*ids.shape, self.dim), np.float32)
+        self._gather(ids, self._storage, out_BFD)
+        return out_BFD
+
+    def _apply_gradient(self, ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
+        threads = numba.get_num_threads()
+        if self._scratch.next_same.shape[1] < len(ids) or self._scratch.stamp.shape[0] != threads:
+            self._scratch = empty_scratch(threads, len(ids))
+        rates = Rates(np.float32(self.lr), np.float32(self.optimizer.eps))
+        self._update(ids, gradient_BFD, self._storage, self._scratch, rates)
+
+
+class _LookUp(torch.autograd.Function):
+    """The bridge to autograd: rows out, gradient in, nothing to hand further down."""
+
+    @staticmethod
+    def forward(ctx: Any, _anchor: Tensor, tables: LocalTables, ids: NDArray[np.int64]) -> Tensor:
+        ctx.tables, ctx.ids = tables, ids
+        return torch.from_numpy(tables._gather_rows(ids))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
+        (gradient_BFD,) = gradients
+        ctx.tables._apply_gradient(ctx.ids, gradient_BFD.contiguous().numpy())
+        return None, None, None

@@ -1,0 +1,36 @@
+"""What an embedding table is, and how its rows are updated."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from recmill.config import Settings
+
+TableOptimizerKind = Literal["sgd", "adagrad", "rowwise_adagrad"]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of `num_rows` vectors, looked up by the category column of the same name."""
+
+    name: str
+    num_rows: int
+
+
+class TableOptimizer(Settings):
+    """The rule that moves the rows a batch has touched.
+
+    With g the sum of a row's gradients over the batch:
+    sgd               w ← w − lr·g
+    adagrad           m ← m + g²,          w ← w − lr·g / (√m + eps)    m of the row's shape
+    rowwise_adagrad   s ← s + mean(g²),    w ← w − lr·g / (√s + eps)    one s for the row
+    """
+
+    kind: TableOptimizerKind = "rowwise_adagrad"
+    lr: float = Field(0.02, gt=0)
+    eps: float = Field(1e-8, ge=0)
+
+    def state_width(self, dim: int) -> int:
+        """How many numbers the rule keeps for each row."""
+        return {"sgd": 0, "adagrad": dim, "rowwise_adagrad": 1}[self.kind]

@@ -1,0 +1,52 @@
+"""Everything recmill raises on purpose.
+
+RecmillError                    caught by the command line, shown in one or two lines
+├── UserError                   exit status 2: something to be changed in the command, the settings or the input
+│   ├── ConfigError             a setting: unknown, of the wrong type, out of range, or at odds with another
+│   ├── DataError               an input file: missing, malformed, of the wrong layout
+│   │   └── BadRowError         one line of a text file, with its number, column and offending text
+│   ├── RunError                a run directory: already there, incomplete, or of another shape
+│   └── MissingExtra            a part of recmill that needs packages which are not installed
+└── FailureError                exit status 1: the work itself failed
+    └── NonFiniteLoss           training diverged; says where, and which state is still good
+"""
+
+
+class RecmillError(Exception):
+    """The root of the tree."""
+
+    exit_status = 1
+
+
+class UserError(RecmillError):
+    """Something the user can change."""
+
+    exit_status = 2
+
+
+class ConfigError(UserError):
+    """A setting is unknown, of the wrong type, out of range, or at odds with another."""
+
+
+class DataError(UserError):
+    """An input file is missing, malformed or of the wrong layout."""
+
+
+class BadRowError(DataError):
+    """One line of a text file cannot be a row."""
+
+
+class RunError(UserError):
+    """A run directory is already there, incomplete, or of another shape."""
+
+
+class MissingExtra(UserError):
+    """A part of recmill needs packages which are not installed."""
+
+
+class FailureError(RecmillError):
+    """The work itself failed."""
+
+
+class NonFiniteLoss(FailureError):
+    """Training diverged."""

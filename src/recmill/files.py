@@ -1,0 +1,104 @@
+"""Files that are absent or complete: atomic writes, finished directories, free space, checksums."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from recmill.errors import DataError, RunError
+
+MANIFEST = "manifest.json"
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replace a file in one step: a reader, or a crash, sees the old content or the new one."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with scratch.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def finished_dir(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a scratch directory that becomes `target` only if the body succeeds."""
+    refuse_occupied(target, overwrite=overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        yield scratch
+        if target.exists():
+            replaced = target.with_name(f".{target.name}.{os.getpid()}.old")
+            target.rename(replaced)
+            scratch.rename(target)
+            shutil.rmtree(replaced)
+        else:
+            scratch.rename(target)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def refuse_occupied(target: Path, *, overwrite: bool) -> None:
+    """Complain if the directory holds something that was not offered for replacement."""
+    if target.exists() and not target.is_dir():
+        raise DataError(f"{target} is a file; a directory is to be written there")
+    if not overwrite and target.is_dir() and any(target.iterdir()):
+        raise DataError(f"{target} is not empty; choose another directory or pass --overwrite")
+
+
+def require_free_space(directory: Path, needed_bytes: int, purpose: str) -> None:
+    """Complain before writing what cannot fit."""
+    existing = next(d for d in (directory.resolve(), *directory.resolve().parents) if d.exists())
+    free_bytes = shutil.disk_usage(existing).free
+    if free_bytes < needed_bytes:
+        raise DataError(
+            f"{purpose} needs about {needed_bytes / 2**30:.1f} GiB in {existing}, which has "
+            f"{free_bytes / 2**30:.1f} GiB free; make room or choose another disk"
+        )
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(directory: Path, **content: Any) -> None:
+    """Record what the directory holds, sizes and checksums included; the last thing written into it."""
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(directory.iterdir())
+        if path.name != MANIFEST
+    }
+    write_atomic(directory / MANIFEST, json.dumps({**content, "files": files}, indent=1))
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of a complete and intact directory; anything else is refused by the name of what is wrong."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise RunError(f"{directory} is not complete: it has no {MANIFEST}")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        listed = manifest["files"]
+    except (json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    for name, facts in listed.items():
+        file = directory / name
+        if not file.is_file():
+            raise RunError(f"{file} is missing, though {MANIFEST} lists it")
+        if file.stat().st_size != facts["bytes"] or sha256(file) != facts["sha256"]:
+            raise RunError(f"{file} is not the file that {MANIFEST} lists: its size or checksum differs")
+    return manifest
