@@ -70,6 +70,23 @@ def with_assignments(tree: Mapping[str, Any], assignments: Sequence[str]) -> Tre
     return dict(merged)
 
 
+def laid_over(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
+    """The tree with the values of another in place of its own, section by section."""
+    merged = dict(tree)
+    for key, value in changes.items():
+        below = merged.get(key)
+        merged[key] = laid_over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def value_at(settings: Settings, key: str) -> object:
+    """The value of a dotted key."""
+    value: object = settings
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
 def setting_keys(kind: type[Settings], prefix: str = "") -> Iterator[str]:
     """The dotted names of all settings."""
     for name, field in kind.model_fields.items():

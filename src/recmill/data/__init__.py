@@ -1,0 +1,1 @@
+"""Data: raw text to batches. Nothing in here needs torch."""

@@ -5,6 +5,7 @@ import mmap
 import os
 import shutil
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,6 +19,7 @@ from recmill.errors import DataError
 from recmill.files import require_free_space
 
 COMPRESSED = (".gz", ".zst")
+_COPY_BYTES = 1 << 20
 
 
 class Source:
@@ -95,18 +97,31 @@ def open_plain(path: Path) -> IO[bytes]:
     scratch = tempfile.TemporaryFile(dir=scratch_dir)  # noqa: SIM115 the caller closes it
     try:
         with path.open("rb") as packed:
-            unpacked = gzip.open(packed) if path.suffix == ".gz" else _open_zstd(packed)
-            with unpacked:
-                shutil.copyfileobj(unpacked, scratch, 1 << 20)
-    except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            (_unpack_gzip if path.suffix == ".gz" else _unpack_zstd)(packed, scratch)
+        scratch.flush()
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         scratch.close()
         raise DataError(f"{path} is damaged or cut short: {error}") from None
     except BaseException:
         scratch.close()
         raise
-    scratch.flush()
     return scratch
 
 
-def _open_zstd(packed: IO[bytes]) -> IO[bytes]:
-    return zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+def _unpack_gzip(packed: IO[bytes], out: IO[bytes]) -> None:
+    with gzip.open(packed) as unpacked:
+        shutil.copyfileobj(unpacked, out, _COPY_BYTES)
+
+
+def _unpack_zstd(packed: IO[bytes], out: IO[bytes]) -> None:
+    """Frame after frame by hand: the library's reader takes a file that was cut short for a complete one."""
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    is_open = False
+    while data := packed.read(_COPY_BYTES):
+        while data:
+            out.write(frame.decompress(data))
+            is_open, data = not frame.eof, frame.unused_data
+            if frame.eof:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+    if is_open:
+        raise EOFError("the last frame does not end")

@@ -92,7 +92,9 @@ def whole(source: Source) -> Segment:
     return Segment(source, 0, source.num_bytes)
 
 
-def refuse_overlap(first: str, first_segments: Sequence[Segment], second: str, second_segments: Sequence[Segment]) -> None:
+def refuse_overlap(
+    first: str, first_segments: Sequence[Segment], second: str, second_segments: Sequence[Segment]
+) -> None:
     """Complain if a line belongs to both."""
     for a in first_segments:
         for b in second_segments:

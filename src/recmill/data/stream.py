@@ -1,6 +1,7 @@
 """Segments of text to shuffled batches, in an order that depends on the seed, the epoch and the files alone.
 
-1. The bytes of all segments, laid end to end, are cut into blocks of equal length; a block is the lines that begin in it.
+1. The bytes of all segments, laid end to end, are cut into blocks of equal length; a block is the lines that begin
+   in it.
 2. A seeded permutation deals the blocks to a fixed number of lanes, the same number of bytes to each.
 3. A lane shuffles the rows within each of its blocks and hands them out one after the other.
 4. A global batch takes an equal share of every lane. A process of several reads the lanes rank, rank + size, …:
@@ -17,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from types import TracebackType
 from typing import Self
@@ -263,7 +263,10 @@ class Stream:
 
     def _open_lanes(self, epoch: int, cursors: Sequence[Cursor]) -> list[Lane]:
         dealt = self._blocks.deal(epoch)
-        submit = partial(self._pool.submit, self._read_block, epoch)
+
+        def submit(number: int) -> Future[ShuffledBlock]:
+            return self._pool.submit(self._read_block, epoch, number)
+
         return [
             Lane(dealt[lane].tolist(), cursor, self._lookahead, submit)
             for lane, cursor in zip(self._lanes, cursors, strict=True)

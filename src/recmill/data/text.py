@@ -14,7 +14,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from recmill.data.hashing import xxh64
-from recmill.data.swar import are_hex8, count_bytes, count_leading_digits, decode_digits, decode_hex8, load_u64, load_u8
+from recmill.data.swar import are_hex8, count_bytes, count_leading_digits, decode_digits, decode_hex8, load_u8, load_u64
 
 NEWLINE = np.uint8(10)
 NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
@@ -113,13 +113,13 @@ def _string_end(buffer: NDArray[np.uint8], at: int, separator: np.uint8) -> int:
 
 
 @njit(inline="always")
-def _integer(buffer: NDArray[np.uint8], at: int, stop: int) -> tuple[np.int64, int]:
+def _integer(buffer: NDArray[np.uint8], at: int, stop: int) -> tuple[np.int64, np.int64]:
     """The integer of up to 16 digits that begins here, and where it ends: at its own start if there is none."""
     negative = np.int64(load_u8(buffer, at) == MINUS)
     word = _load(buffer, at + negative, stop)
     digits = count_leading_digits(word)
     if digits == 0:
-        return np.int64(0), at
+        return np.int64(0), np.int64(at)
     value = np.int64(decode_digits(word, digits))
     end = at + negative + np.int64(digits)
     if digits == 8:
@@ -132,9 +132,7 @@ def _integer(buffer: NDArray[np.uint8], at: int, stop: int) -> tuple[np.int64, i
 
 
 @njit(nogil=True, cache=True)
-def _free_field(
-    buffer: NDArray[np.uint8], at: int, separator: np.uint8, kind: int
-) -> tuple[int, float, np.uint64]:
+def _free_field(buffer: NDArray[np.uint8], at: int, separator: np.uint8, kind: int) -> tuple[int, float, np.uint64]:
     """A float, string or ignored field: where it ends (−1 if it is odd), its number, its category value."""
     end = _string_end(buffer, at, separator)
     if end < 0 or end == at or kind == IGNORED:
@@ -147,9 +145,7 @@ def _free_field(
 
 
 @njit(inline="always")
-def _parse_line(
-    buffer: NDArray[np.uint8], at: int, stop: int, layout: Layout, raw: RawColumns, row: int
-) -> int:
+def _parse_line(buffer: NDArray[np.uint8], at: int, stop: int, layout: Layout, raw: RawColumns, row: int) -> int:
     """Write one row; where the next line begins, or −1 if this one is odd."""
     line_start = at
     dense, sparse = 0, 0
@@ -219,7 +215,7 @@ def parse_rows(
 
 
 @njit(nogil=True, cache=True)
-def count_lines(buffer: NDArray[np.uint8], start: int, stop: int) -> int:
+def count_lines(buffer: NDArray[np.uint8], start: int, stop: int) -> np.int64:
     """How many newlines the range holds."""
     total = uint64(0)
     at = start

@@ -95,7 +95,7 @@ def gather_kernel(dim: int) -> Callable[[NDArray[np.int64], Storage, NDArray[np.
                 for d in range(dim):
                     out_BFD[place, table, d] = storage.weights[row, d]
 
-    return gather  # type: ignore[no-any-return]
+    return gather
 
 
 @njit(nogil=True, cache=True)
@@ -187,4 +187,4 @@ def update_kernel(dim: int, kind: TableOptimizerKind) -> Callable[..., None]:
             for table in range(thread, ids.shape[1], threads):
                 update_table(ids, gradient_BFD, table, storage, scratch, thread, rates)
 
-    return update  # type: ignore[no-any-return]
+    return update

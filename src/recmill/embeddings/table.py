@@ -28,8 +28,8 @@ class TableOptimizer(Settings):
     """
 
     kind: TableOptimizerKind = "rowwise_adagrad"
-    lr: float = Field(0.02, gt=0)
-    eps: float = Field(1e-8, ge=0)
+    lr: float = Field(default=0.02, gt=0)
+    eps: float = Field(default=1e-8, ge=0)
 
     def state_width(self, dim: int) -> int:
         """How many numbers the rule keeps for each row."""

@@ -1,0 +1,52 @@
+"""The rival: DLRM the way one writes it in plain PyTorch, an `nn.EmbeddingBag(sparse=True)` for every table."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from recmill.models.dlrm import DlrmConfig
+
+
+def layers(in_width: int, widths: Sequence[int], *, relu_last: bool) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    modules: list[nn.Module] = []
+    for i, width in enumerate(widths):
+        modules.append(nn.Linear(in_width, width))
+        if relu_last or i < len(widths) - 1:
+            modules.append(nn.ReLU())
+        in_width = width
+    return nn.Sequential(*modules)
+
+
+class PlainDlrm(nn.Module):
+    """The model of `recmill.models.dlrm` with nothing done for speed beyond sparse gradients."""
+
+    def __init__(self, config: DlrmConfig, num_dense: int, table_rows: Sequence[int]) -> None:
+        super().__init__()
+        dim, num_vectors = config.embedding_dim, len(table_rows) + 1
+        self.tables = nn.ModuleList(nn.EmbeddingBag(rows, dim, mode="sum", sparse=True) for rows in table_rows)
+        for table in self.tables:
+            bound = table.weight.shape[0] ** -0.5
+            nn.init.uniform_(table.weight, -bound, bound)
+        self.bottom = layers(num_dense, config.bottom, relu_last=True)
+        self.top = layers(dim + num_vectors * (num_vectors - 1) // 2, config.top, relu_last=False)
+        self.first, self.second = torch.triu_indices(num_vectors, num_vectors, offset=1)
+
+    def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
+        """Dense features (B, dense) and ids (B, F) → logits (B)."""
+        dense_BD = self.bottom(dense)
+        offsets = torch.arange(len(ids))
+        vectors = [dense_BD, *(table(ids[:, i], offsets) for i, table in enumerate(self.tables))]
+        vectors_BND = torch.stack(vectors, dim=1)
+        products = torch.bmm(vectors_BND, vectors_BND.transpose(1, 2))
+        logits: Tensor = self.top(torch.cat([dense_BD, products[:, self.first, self.second]], dim=1))
+        return logits.squeeze(1)
+
+    def build_optimizers(self, kind: str, lr: float) -> list[torch.optim.Optimizer]:
+        """One for the layers, one for the tables, whose gradients are sparse."""
+        make = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[kind]
+        return [
+            make([*self.bottom.parameters(), *self.top.parameters()], lr=lr),
+            make(self.tables.parameters(), lr=lr),
+        ]

@@ -1,0 +1,164 @@
+"""Samples per second of DLRM training on this CPU, four ways that take turns:
+
+raw      recmill from raw text: parsed, encoded, shuffled and batched while it trains
+memory   recmill from batches that lie ready in memory
+plain    the same model in plain PyTorch with nn.EmbeddingBag(sparse=True), from batches in memory
+dense    recmill's layers alone, on embeddings that are given: what no engine for tables can beat
+
+All use the same optimizer. The dense contender computes the gradient of the embeddings too, as every engine needs it.
+The raw contender opens its stream anew in every round and is timed from the moment its first blocks are parsed, over
+at least one full turn of its lanes, so that it parses as many rows as it trains on.
+"""
+
+import argparse
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.plain_dlrm import PlainDlrm
+from benchmarks.report import Report, Timing, add_common_options, ratio_of_medians
+from recmill.config import from_tree, with_assignments
+from recmill.data.batch import Batch
+from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.recipes import find_recipe
+from recmill.train.assemble import assemble
+from recmill.train.config import TrainConfig
+from recmill.train.inputs import Inputs
+from recmill.train.step import Parts, take_step
+
+WARM_STEPS = 3
+# Rows of a Criteo block of 256 KiB: how many rows a lane hands out before it opens the next block.
+BLOCK_ROWS = 1100
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One model, the data to train it on, and how long a turn is."""
+
+    parts: Parts
+    inputs: Inputs
+    batches: list[Batch]
+    num_steps: int
+
+    def time_recmill(self, batches: Sequence[Batch]) -> float:
+        """Seconds for a turn on batches in memory."""
+        source = itertools.cycle(batches)
+        return self._time(lambda step: take_step(self.parts, next(source), step))
+
+    def time_raw(self) -> float:
+        """Seconds for a turn from raw text."""
+        with self.inputs.open_training(None) as stream:
+            return self._time(lambda step: take_step(self.parts, next(stream), step))
+
+    def time_plain(self, model: PlainDlrm, optimizers: Sequence[torch.optim.Optimizer]) -> float:
+        """Seconds for a turn of the rival."""
+        source = itertools.cycle(self.batches)
+
+        def step(_step: int) -> None:
+            columns = next(source).columns
+            logits = model(torch.from_numpy(columns.dense), torch.from_numpy(columns.ids))
+            _loss(logits, columns.labels).backward()  # type: ignore[no-untyped-call]
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+
+        return self._time(step)
+
+    def time_dense(self) -> float:
+        """Seconds for a turn of the layers alone."""
+        source = itertools.cycle(self.batches)
+        emb_BFD = torch.randn(*self.batches[0].columns.ids.shape, self.parts.tables.dim).mul_(0.01).requires_grad_()
+
+        def step(_step: int) -> None:
+            columns = next(source).columns
+            logits = self.parts.model(torch.from_numpy(columns.dense), emb_BFD)
+            _loss(logits, columns.labels).backward()  # type: ignore[no-untyped-call]
+            self.parts.optimizer.step()
+            self.parts.optimizer.zero_grad(set_to_none=True)
+            emb_BFD.grad = None
+
+        return self._time(step)
+
+    def _time(self, step: Callable[[int], object]) -> float:
+        for i in range(WARM_STEPS):
+            step(i)
+        began = time.perf_counter()
+        for i in range(self.num_steps):
+            step(i)
+        return time.perf_counter() - began
+
+
+def _loss(logits: Tensor, labels: object) -> Tensor:
+    return nn.functional.binary_cross_entropy_with_logits(logits, torch.as_tensor(labels))
+
+
+def measure(bench: Bench, *, rounds: int, model: str) -> Report:
+    """All four, turn by turn."""
+    config = bench.parts.config
+    plain = PlainDlrm(config.model, len(config.data.schema_of_rows.dense_names), config.data.num_table_rows)
+    optimizers = plain.build_optimizers(config.dense.kind, config.dense.lr)
+    contenders: dict[str, Callable[[], float]] = {
+        "raw": bench.time_raw,
+        "memory": lambda: bench.time_recmill(bench.batches),
+        "plain": lambda: bench.time_plain(plain, optimizers),
+        "dense": bench.time_dense,
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, turn in contenders.items():
+            seconds[name].append(turn())
+    timings = {name: Timing(tuple(taken)) for name, taken in seconds.items()}
+    report = Report("train")
+    for name, timing in timings.items():
+        report.figures[f"{name} samples/s"] = bench.num_steps * config.data.global_batch / timing.median_s
+        report.figures[f"{name} spread"] = timing.spread_frac
+    report.ratios = {
+        "raw/memory": ratio_of_medians(timings, "raw", "memory"),
+        "recmill/plain": ratio_of_medians(timings, "memory", "plain"),
+        "memory/dense": ratio_of_medians(timings, "memory", "dense"),
+    }
+    report.notes = {
+        "model": model,
+        "optimizer": config.tables.kind,
+        "table rows": sum(config.data.num_table_rows),
+        "batch": config.data.global_batch,
+        "steps": bench.num_steps,
+        "rounds": rounds,
+    }
+    return report
+
+
+def build_config(model: str, data_dir: Path, optimizer: str) -> TrainConfig:
+    """The recipe of that name, endless, with one optimizer for all contenders."""
+    tree = find_recipe(model)().model_dump(mode="json", exclude_none=True)
+    changes = [f"data.dir={str(data_dir)!r}", f"tables.kind={optimizer}", f"dense.kind={optimizer}"]
+    return from_tree(TrainConfig, with_assignments(tree, [*changes, "tables.lr=0.01", "dense.lr=0.01", "stop.max_epochs=0"]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """`recmill bench train`."""
+    parser = argparse.ArgumentParser(
+        prog="recmill bench train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_options(parser, rounds=5)
+    parser.add_argument("--model", choices=("small", "mlperf"), default="small")
+    parser.add_argument("--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)")
+    parser.add_argument("--rows", type=int, default=300_000, help="rows of the synthetic log (300,000)")
+    args = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as scratch:
+        data_dir = Path(scratch) / "data"
+        write_criteo(SynthSpec(rows=args.rows, days=2, seed=0, scale=0.02), data_dir)
+        config = build_config(args.model, data_dir, args.optimizer)
+        with Inputs(config) as inputs:
+            with inputs.open_training(None) as stream:
+                batches = list(itertools.islice(stream, 16))
+            turn_rows = config.data.num_lanes * BLOCK_ROWS
+            bench = Bench(assemble(config), inputs, batches, num_steps=-(-turn_rows // config.data.global_batch))
+            measure(bench, rounds=args.rounds, model=args.model).show(as_json=args.json)
+    return 0

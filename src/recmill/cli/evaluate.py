@@ -1,0 +1,42 @@
+"""`recmill evaluate`: the metrics of a finished run on a split."""
+
+import argparse
+import json
+from pathlib import Path
+
+from recmill.cli.train import Verbs
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser("evaluate", help="judge the model of a run")
+    parser.add_argument("run_dir", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="directory of the logs, if not the run's own")
+    parser.add_argument("--split", choices=("validation", "test"), default="test")
+    parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run_verb=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the weights, evaluate, print."""
+    from recmill.cli.train import option_assignments
+    from recmill.config import from_tree, with_assignments
+    from recmill.train.assemble import assemble
+    from recmill.train.checkpoint import read_model
+    from recmill.train.config import TrainConfig
+    from recmill.train.evaluate import evaluate
+    from recmill.train.inputs import Inputs
+    from recmill.train.run import MODEL, describe_result, read_run_config
+
+    tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
+    config = from_tree(TrainConfig, with_assignments(tree, option_assignments(args)))
+    with Inputs(config) as inputs:
+        parts = assemble(config)
+        read_model(args.run_dir / MODEL, parts)
+        result = evaluate(parts, inputs, args.split)
+    if args.json:
+        print(json.dumps({"split": args.split, **result.as_dict()}))
+    else:
+        print(f"{args.split}: {describe_result(result)}")
+    return 0

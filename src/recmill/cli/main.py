@@ -1,0 +1,46 @@
+"""Reads the command line, runs the verb, and turns errors into two lines and an exit status."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from recmill.cli import bench, demo, doctor, evaluate, synth, train
+from recmill.errors import RecmillError
+
+INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All verbs and their options."""
+    parser = argparse.ArgumentParser(
+        prog="recmill", description="Trains recommendation models from raw logs, and says how good they are."
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for verb in (demo, synth, train, evaluate, bench, doctor):
+        verb.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status is 0, 2 for a user's mistake, 1 for a failure."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.run_verb(args))
+    except RecmillError as error:
+        if args.debug:
+            raise
+        print(f"recmill: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("recmill: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # or the interpreter complains once more when it flushes
+        return 1
+    except Exception as error:
+        if args.debug:
+            raise
+        print(f"recmill: {type(error).__name__}: {error}", file=sys.stderr)
+        print("recmill: this was not foreseen; run again with `recmill --debug ...` to see where", file=sys.stderr)
+        return 1

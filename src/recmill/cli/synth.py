@@ -1,0 +1,88 @@
+"""`recmill synth criteo`: a click log with a known right answer."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recmill.cli.train import Verbs
+
+if TYPE_CHECKING:
+    from recmill.data.synthetic import LastDay, World
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Declare the verb."""
+    kinds = verbs.add_parser("synth", help="write a synthetic log with a known right answer").add_subparsers(
+        title="logs", metavar="LOG", required=True
+    )
+    parser = kinds.add_parser("criteo", help="click logs in Criteo's text format: day_0, day_1, … and world.json")
+    parser.add_argument("--rows", type=int, required=True, metavar="N", help="rows of all days together")
+    parser.add_argument("--days", type=int, required=True, metavar="D", help="files to spread them over")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
+    parser.add_argument("--seed", type=int, required=True, metavar="S", help="the same seed gives the same bytes")
+    parser.add_argument(
+        "--scale", type=float, default=0.001, metavar="X", help="distinct values, as a share of Criteo's"
+    )
+    parser.add_argument("--click-rate", type=float, default=0.25, metavar="P", help="share of rows with a click")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="T")
+    parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
+    parser.set_defaults(run_verb=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the log and say what was written."""
+    from recmill.config import from_tree
+    from recmill.data.synthetic import SynthSpec, write_criteo
+
+    spec = from_tree(SynthSpec, {name: getattr(args, name) for name in SynthSpec.model_fields}, "synth")
+    started_s = time.perf_counter()
+    world = write_criteo(
+        spec,
+        args.out,
+        threads=args.threads,
+        overwrite=args.overwrite,
+        on_progress=_show_progress(spec.rows) if sys.stderr.isatty() else None,
+    )
+    print(describe_world(world, args.out, time.perf_counter() - started_s))
+    return 0
+
+
+def describe_world(world: "World", out_dir: Path, seconds: float) -> str:
+    """What was written, how fast, and what the best predictors score on its last day."""
+    rows = world.spec.rows
+    return "\n".join(
+        (
+            f"{out_dir}: {rows:,} rows in {world.spec.days} days, {world.num_bytes / 2**20:,.1f} MiB, "
+            f"{rows / seconds:,.0f} rows/s, click rate {world.num_clicks / rows:.4f}",
+            f"best possible on the last day   {_describe_scores(world.best_possible)}",
+            f"best without category pairs     {_describe_scores(world.best_without_pairs)}",
+        )
+    )
+
+
+def _describe_scores(scores: "LastDay") -> str:
+    parts = {"": scores.whole, "validation ": scores.validation, "test ": scores.test}
+    return " · ".join(f"{name}AUROC {_number(s.auroc)} logloss {_number(s.logloss)}" for name, s in parts.items())
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def _show_progress(num_rows: int) -> Callable[[int], None]:
+    """Tells a terminal how far the rows are, once per hundredth."""
+    shown = -1
+
+    def show(num_written: int) -> None:
+        nonlocal shown
+        percent = 100 * num_written // num_rows
+        if percent > shown:
+            shown = percent
+            end = "\n" if percent == 100 else ""
+            print(f"\r{num_written:,} of {num_rows:,} rows ({percent} %)", end=end, file=sys.stderr, flush=True)
+
+    return show

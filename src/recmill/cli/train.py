@@ -1,0 +1,102 @@
+"""`recmill train`: from raw text to a trained, evaluated model in a run directory."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from recmill.train.config import TrainConfig
+
+Verbs = Any  # argparse's own type of a group of subparsers is private
+
+# What may differ when a run goes on: how long it runs and what it tells, never what it computes.
+CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches")
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser("train", help="train a model from raw text")
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="named settings: demo, small, mlperf")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, laid over the recipe's")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="directory with day_0, day_1, … (plain, .gz or .zst)")
+    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="assignments",
+        metavar="KEY=VALUE",
+        help="one setting, e.g. dense.lr=0.01",
+    )
+    parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
+    existing = parser.add_mutually_exclusive_group()
+    existing.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the run directory")
+    existing.add_argument("--overwrite", action="store_true", help="replace the run directory")
+    parser.set_defaults(run_verb=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Resolve the settings and train."""
+    from recmill.train.job import run_job
+
+    config = resumed_config(args) if args.resume else resolved_config(args)
+    results = run_job(config, args.run, resume=args.resume, overwrite=args.overwrite)
+    print_results(results, args.run)
+    return 0
+
+
+def resolved_config(args: argparse.Namespace) -> "TrainConfig":
+    """Recipe, then file, then options, then --set."""
+    from recmill.config import from_tree, laid_over, read_toml, with_assignments
+    from recmill.recipes import RECIPES, find_recipe
+    from recmill.train.config import TrainConfig
+
+    if args.recipe is None and args.config is None:
+        raise ConfigError(f"name a recipe ({', '.join(RECIPES)}) or give settings with --config FILE")
+    tree: dict[str, Any] = {}
+    if args.recipe is not None:
+        tree = find_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
+    if args.config is not None:
+        tree = laid_over(tree, read_toml(args.config))
+    return from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
+
+
+def resumed_config(args: argparse.Namespace) -> "TrainConfig":
+    """The run's own settings; only those that do not change its meaning may be set anew."""
+    from recmill.config import from_tree, setting_keys, value_at, with_assignments
+    from recmill.train.config import TrainConfig
+    from recmill.train.run import read_run_config
+
+    if args.recipe is not None or args.config is not None:
+        raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe and --config")
+    before = read_run_config(args.run)
+    tree = before.model_dump(mode="json", exclude_none=True)
+    after = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
+    for key in setting_keys(TrainConfig):
+        old, new = value_at(before, key), value_at(after, key)
+        if old != new and not key.startswith(CHANGEABLE_ON_RESUME):
+            raise ConfigError(f"{key} was {old} in {args.run} and cannot become {new}: it would be another run")
+    return after
+
+
+def option_assignments(args: argparse.Namespace) -> list[str]:
+    """The options that stand for settings."""
+    data = [f"data.dir={str(args.data.resolve())!r}"] if args.data is not None else []
+    return data + ([f"data.bad_rows={args.bad_rows}"] if args.bad_rows is not None else [])
+
+
+def print_results(results: dict[str, Any], run_dir: Path) -> None:
+    """The end of a run, for a person."""
+    for split in ("validation", "test"):
+        metrics = results[split]
+        shown = {name: metrics[name] for name in ("auroc", "logloss", "normalised_entropy", "calibration", "accuracy")}
+        numbers = "  ".join(f"{name} {value:.5f}" for name, value in shown.items() if value is not None)
+        print(f"{split:<10}  {numbers}  ({metrics['num_rows']:,} rows)")
+    speed = (
+        f"{results['rows_per_s']:,.0f} rows/s, {results['blocked_frac']:.1%} blocked" if results["rows_per_s"] else "no"
+    )
+    skipped = f", {results['skipped_rows']:,} bad rows passed over" if results["skipped_rows"] else ""
+    print(f"trained     {results['rows']:,} rows in {results['step']:,} steps ({speed}){skipped}")
+    print(f"run         {run_dir}")

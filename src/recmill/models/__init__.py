@@ -1,0 +1,1 @@
+"""Models: torch modules that know shapes and nothing of files or processes."""

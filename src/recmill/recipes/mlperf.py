@@ -1,0 +1,17 @@
+"""The layers of MLPerf's DLRM, with tables cut to fit one machine's memory."""
+
+from recmill.data.config import DataConfig
+from recmill.data.criteo import capped_table_rows
+from recmill.models.dlrm import DlrmConfig
+from recmill.train.config import Cadence, TrainConfig
+from recmill.train.schedule import Schedule
+
+
+def build() -> TrainConfig:
+    """DLRM with dimension 128 and MLPerf's layers, tables of the published profile, 1 million rows in all."""
+    return TrainConfig(
+        data=DataConfig(table_rows=capped_table_rows(1_000_000), global_batch=4096),
+        model=DlrmConfig(embedding_dim=128, bottom=(512, 256, 128), top=(1024, 1024, 512, 256, 1)),
+        schedule=Schedule(warmup_steps=500),
+        cadence=Cadence(log_every_steps=20, evaluate_every_steps=5_000, save_every_steps=5_000),
+    )

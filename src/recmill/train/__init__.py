@@ -1,0 +1,1 @@
+"""Training: settings, the loop, what it saves and how it is judged."""

@@ -1,0 +1,34 @@
+"""The only place where settings become a model, its tables and its optimizers."""
+
+import os
+
+import numba
+import torch
+
+from recmill.embeddings.local import LocalTables
+from recmill.embeddings.table import TableSpec
+from recmill.models.dlrm import Dlrm
+from recmill.train.config import TrainConfig
+from recmill.train.optimizers import build_dense_optimizer
+from recmill.train.step import Parts
+
+
+def assemble(config: TrainConfig) -> Parts:
+    """A run's parts with their first values, which depend on the settings alone."""
+    use_threads(config.threads)
+    schema = config.data.schema_of_rows
+    specs = [
+        TableSpec(name, rows) for name, rows in zip(schema.category_names, config.data.num_table_rows, strict=True)
+    ]
+    model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
+    tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
+    return Parts(config, model, tables, build_dense_optimizer(model, config.dense))
+
+
+def use_threads(threads: int | None) -> int:
+    """Give torch and our kernels the same number of threads, by default one for each core; returns it."""
+    available = len(os.sched_getaffinity(0))
+    chosen = min(threads or available, int(numba.config.NUMBA_NUM_THREADS))
+    torch.set_num_threads(chosen)
+    numba.set_num_threads(chosen)
+    return chosen

@@ -1,0 +1,40 @@
+"""A whole run: settings in, a run directory out."""
+
+from pathlib import Path
+from typing import Any
+
+from recmill.config import to_toml
+from recmill.files import write_atomic
+from recmill.observe.console import ProgressLine
+from recmill.train.assemble import assemble
+from recmill.train.config import TrainConfig
+from recmill.train.evaluate import evaluate
+from recmill.train.inputs import Inputs
+from recmill.train.loop import train
+from recmill.train.run import CONFIG, Run, create_run_dir, write_environment
+
+
+def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwrite: bool = False) -> dict[str, Any]:
+    """Train, evaluate on validation and test, write the run directory; what `results.json` holds."""
+    with Inputs(config) as inputs, ProgressLine() as line:
+        if resume:
+            write_atomic(run_dir / CONFIG, to_toml(config))
+            write_environment(run_dir)
+        else:
+            create_run_dir(run_dir, config, overwrite=overwrite)
+        parts = assemble(config)
+        expected = expected_rows(config, inputs.estimate_rows("train"))
+        with Run(run_dir, expected_rows=expected, line=line) as run:
+            progress = train(run, parts, inputs)
+            evaluations = {
+                "validation": evaluate(parts, inputs, "validation"),
+                "test": evaluate(parts, inputs, "test"),
+            }
+            return run.finish(progress, parts, evaluations)
+
+
+def expected_rows(config: TrainConfig, rows_per_epoch: int) -> int | None:
+    """About how many rows the run will train on; None if only time limits it."""
+    stop = config.stop
+    limits = (stop.max_epochs * rows_per_epoch, stop.max_steps * config.data.global_batch, stop.max_rows)
+    return min((limit for limit in limits if limit), default=None)

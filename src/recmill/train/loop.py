@@ -1,0 +1,50 @@
+"""The training loop, on one page."""
+
+import time
+
+from recmill.train.config import Stop
+from recmill.train.evaluate import evaluate
+from recmill.train.inputs import Inputs
+from recmill.train.progress import Progress
+from recmill.train.run import Run
+from recmill.train.step import Parts, take_step
+
+
+def train(run: Run, parts: Parts, inputs: Inputs) -> Progress:
+    """Train from where the run stands to its first limit; the state on disk is the state returned."""
+    cadence, stop = parts.config.cadence, parts.config.stop
+    progress = run.restore(parts)  # zero, or exactly where it stopped
+    with inputs.open_training(progress.position) as stream, run.keep_last_good(parts):
+        while not is_over(progress, stop):
+            began = time.perf_counter()
+            batch = next(stream, None)
+            if batch is None:
+                break
+            loss = take_step(parts, batch, progress.step)
+            step_s = time.perf_counter() - began
+            progress = progress.after(batch, step_s=step_s, blocked_s=stream.blocked_s)
+            run.note(progress, batch, loss)
+            if due(cadence.log_every_steps, progress.step):
+                run.log(progress, parts)
+            if due(cadence.evaluate_every_steps, progress.step):
+                run.log_evaluation(progress, "validation", evaluate(parts, inputs, "validation"))
+            if due(cadence.save_every_steps, progress.step):
+                run.save(progress, parts)
+        progress = progress.with_skipped(stream.trailing_skipped)
+    run.save(progress, parts)  # saving a saved step is a no-op
+    return progress
+
+
+def due(every_steps: int, step: int) -> bool:
+    """Whether something that happens every so many steps happens now; every 0 steps is never."""
+    return every_steps > 0 and step % every_steps == 0
+
+
+def is_over(progress: Progress, stop: Stop) -> bool:
+    """Whether a limit has been reached; the end of the last epoch is the stream's to say."""
+    spent_and_limit = (
+        (progress.step, stop.max_steps),
+        (progress.num_rows, stop.max_rows),
+        (progress.train_s, 60 * stop.max_minutes),
+    )
+    return any(limit and spent >= limit for spent, limit in spent_and_limit)

@@ -1,0 +1,46 @@
+"""Tiny worlds for all tests; the environment is scrubbed of launchers' words."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recmill.data.config import DataConfig
+from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.embeddings.table import TableOptimizer
+from recmill.models.dlrm import DlrmConfig
+from recmill.train.config import Cadence, DenseOptimizer, TrainConfig
+
+LAUNCHER_WORDS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "SLURM_", "OMPI_", "PMI_")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _scrubbed_environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(LAUNCHER_WORDS):
+                patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session")
+def tiny_world_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three days of 1,000 rows each."""
+    out_dir = tmp_path_factory.mktemp("world") / "data"
+    write_criteo(SynthSpec(rows=3000, days=3, seed=7, scale=0.0001), out_dir)
+    return out_dir
+
+
+@pytest.fixture
+def tiny_config(tiny_world_dir: Path) -> TrainConfig:
+    """A model small enough for hundreds of steps a second."""
+    return TrainConfig(
+        data=DataConfig(
+            dir=str(tiny_world_dir), table_rows=(50,) * 26, global_batch=100, eval_batch=300, num_lanes=4, block_bytes=9000
+        ),
+        model=DlrmConfig(embedding_dim=4, bottom=(8, 4), top=(8, 1)),
+        tables=TableOptimizer(kind="rowwise_adagrad", lr=0.05),
+        dense=DenseOptimizer(kind="adagrad", lr=0.02),
+        cadence=Cadence(log_every_steps=5),
+    )

@@ -1,0 +1,181 @@
+"""The local engine against FBGEMM and against `torch.optim` on dense copies."""
+
+import numba
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from recmill.embeddings.local import LocalTables
+from recmill.embeddings.table import TableOptimizer, TableOptimizerKind, TableSpec
+from recmill.errors import DataError
+from tests.laws.moves import assert_moves_what_it_touches
+
+SPECS = (TableSpec("cat_0", 50), TableSpec("cat_1", 3), TableSpec("cat_2", 1000))
+DIM, NUM_PLACES, NUM_STEPS, LR, EPS = 8, 64, 50, 0.05, 1e-6
+KINDS: tuple[TableOptimizerKind, ...] = ("sgd", "adagrad", "rowwise_adagrad")
+
+
+def build(kind: TableOptimizerKind = "rowwise_adagrad", *, seed: int = 0) -> LocalTables:
+    return LocalTables(SPECS, DIM, TableOptimizer(kind=kind, lr=LR, eps=EPS), seed=seed)
+
+
+def draw_ids(step: int, *, all_same: bool = False) -> NDArray[np.int64]:
+    rng = np.random.default_rng(step)
+    if all_same:
+        return np.repeat([[rng.integers(spec.num_rows) for spec in SPECS]], NUM_PLACES, axis=0)
+    return np.stack([rng.integers(0, spec.num_rows, NUM_PLACES) for spec in SPECS], axis=1)
+
+
+def draw_gradient(step: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(NUM_PLACES, len(SPECS), DIM, generator=generator)
+
+
+def train(tables: LocalTables, *, all_same: bool) -> None:
+    for step in range(NUM_STEPS):
+        tables.look_up(draw_ids(step, all_same=all_same)).backward(draw_gradient(step))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gather_gives_the_rows(kind: TableOptimizerKind) -> None:
+    tables = build(kind)
+    ids = draw_ids(0)
+    looked_up = tables.look_up(ids).detach().numpy()
+    for column, spec in enumerate(SPECS):
+        np.testing.assert_array_equal(looked_up[:, column], tables.weights(spec.name)[ids[:, column]])
+
+
+@pytest.mark.parametrize("all_same", [False, True], ids=["mixed", "duplicates"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fifty_steps_equal_fbgemm(kind: TableOptimizerKind, all_same: bool) -> None:
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    theirs = {
+        "sgd": EmbOptimType.EXACT_SGD,
+        "adagrad": EmbOptimType.EXACT_ADAGRAD,
+        "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+    }
+    tables = build(kind)
+    fbgemm = SplitTableBatchedEmbeddingBagsCodegen(
+        [(spec.num_rows, DIM, EmbeddingLocation.HOST, ComputeDevice.CPU) for spec in SPECS],
+        optimizer=theirs[kind],
+        learning_rate=LR,
+        eps=EPS,
+    )
+    for spec, weights in zip(SPECS, fbgemm.split_embedding_weights(), strict=True):
+        weights.data.copy_(torch.from_numpy(tables.weights(spec.name)))
+    train(tables, all_same=all_same)
+    offsets = torch.arange(NUM_PLACES * len(SPECS) + 1)
+    for step in range(NUM_STEPS):
+        indices = torch.from_numpy(draw_ids(step, all_same=all_same).T.ravel().copy())
+        fbgemm(indices, offsets).backward(draw_gradient(step).reshape(NUM_PLACES, -1))
+    for spec, weights in zip(SPECS, fbgemm.split_embedding_weights(), strict=True):
+        np.testing.assert_allclose(tables.weights(spec.name), weights.numpy(), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("all_same", [False, True], ids=["mixed", "duplicates"])
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+def test_fifty_steps_equal_torch_on_a_dense_copy(kind: TableOptimizerKind, all_same: bool) -> None:
+    tables = build(kind)
+    copies = [torch.from_numpy(tables.weights(spec.name).copy()).requires_grad_() for spec in SPECS]
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.SGD(copies, lr=LR) if kind == "sgd" else torch.optim.Adagrad(copies, lr=LR, eps=EPS)
+    )
+    train(tables, all_same=all_same)
+    for step in range(NUM_STEPS):
+        ids, gradient = draw_ids(step, all_same=all_same), draw_gradient(step)
+        rows = torch.stack([copy[torch.from_numpy(ids[:, i])] for i, copy in enumerate(copies)], dim=1)
+        rows.backward(gradient)  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    for spec, copy in zip(SPECS, copies, strict=True):
+        np.testing.assert_allclose(tables.weights(spec.name), copy.detach().numpy(), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("all_same", [False, True], ids=["mixed", "duplicates"])
+def test_rowwise_adagrad_equals_its_formula_in_double_precision(all_same: bool) -> None:
+    tables = build("rowwise_adagrad")
+    weights = {spec.name: tables.weights(spec.name).astype(np.float64) for spec in SPECS}
+    state = {spec.name: np.zeros(spec.num_rows) for spec in SPECS}
+    train(tables, all_same=all_same)
+    for step in range(NUM_STEPS):
+        ids, gradient = draw_ids(step, all_same=all_same), draw_gradient(step).double().numpy()
+        for column, spec in enumerate(SPECS):
+            total = np.zeros((spec.num_rows, DIM))
+            np.add.at(total, ids[:, column], gradient[:, column])
+            touched = np.unique(ids[:, column])
+            state[spec.name][touched] += (total[touched] ** 2).mean(axis=1)
+            rates = LR / (np.sqrt(state[spec.name][touched]) + EPS)
+            weights[spec.name][touched] -= rates[:, None] * total[touched]
+    for spec in SPECS:
+        np.testing.assert_allclose(tables.weights(spec.name), weights[spec.name], rtol=1e-5, atol=2e-6)
+        np.testing.assert_allclose(tables.state(spec.name)[:, 0], state[spec.name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exactly_the_touched_rows_move(kind: TableOptimizerKind) -> None:
+    tables = build(kind)
+    ids = draw_ids(1)
+    gradient = draw_gradient(1)
+    assert_moves_what_it_touches(
+        tables, ids, lambda: tables.look_up(ids).backward(gradient)  # type: ignore[no-untyped-call]
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_do_not_depend_on_the_number_of_threads(kind: TableOptimizerKind) -> None:
+    results = []
+    for threads in (1, 2):
+        if threads > numba.config.NUMBA_NUM_THREADS:
+            pytest.skip("one core")
+        numba.set_num_threads(threads)
+        try:
+            tables = build(kind)
+            train(tables, all_same=False)
+        finally:
+            numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+        results.append(b"".join(tables.weights(spec.name).tobytes() for spec in SPECS))
+    assert results[0] == results[1]
+
+
+def test_first_values_depend_on_seed_name_row_and_column_alone() -> None:
+    larger = LocalTables([TableSpec("other", 7), TableSpec("cat_0", 50)], 2 * DIM, TableOptimizer(), seed=0)
+    ours = build(seed=0).weights("cat_0")
+    np.testing.assert_array_equal(ours, larger.weights("cat_0")[:, :DIM])
+    assert not np.array_equal(ours, build(seed=1).weights("cat_0"))
+    assert not np.array_equal(ours[:7], larger.weights("other")[:, :DIM])
+
+
+def test_first_values_are_uniform_within_the_published_bound() -> None:
+    tables = LocalTables([TableSpec("cat_0", 10_000)], DIM, TableOptimizer(), seed=3)
+    unit = np.sort(tables.weights("cat_0").ravel().astype(np.float64) * 100)  # 1/√rows = 0.01
+    assert unit[0] >= -1
+    assert unit[-1] < 1
+    expected = np.linspace(-1, 1, len(unit))
+    assert np.abs(unit - expected).max() < 2 * 1.95 / np.sqrt(len(unit))  # Kolmogorov–Smirnov at 0.001
+
+
+@pytest.mark.parametrize(("value", "shown"), [(3, "3"), (-1, "-1"), (2**40, "1099511627776")])
+def test_an_id_outside_its_table_names_column_and_value(value: int, shown: str) -> None:
+    ids = draw_ids(0)
+    ids[5, 1] = value
+    tables = build()
+    before = tables.weights("cat_0").copy()
+    with pytest.raises(DataError, match=rf"column cat_1: id {shown} is outside its table of 3 rows \(row 5 "):
+        tables.look_up(ids)
+    np.testing.assert_array_equal(before, tables.weights("cat_0"))
+
+
+def test_the_engine_takes_batches_of_any_size_one_after_the_other() -> None:
+    tables = build("sgd")
+    for num_places in (1, 64, 3, 500):
+        ids = np.zeros((num_places, len(SPECS)), np.int64)
+        before = tables.weights("cat_2")[0].copy()
+        tables.look_up(ids).sum().backward()  # type: ignore[no-untyped-call]
+        np.testing.assert_allclose(tables.weights("cat_2")[0], before - np.float32(LR) * num_places, rtol=1e-5)

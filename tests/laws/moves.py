@@ -1,0 +1,16 @@
+"""Law *moves*: after one step on a batch, exactly the rows that batch touched have moved, in every table."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.embeddings.local import LocalTables
+
+
+def assert_moves_what_it_touches(tables: LocalTables, ids: NDArray[np.int64], take_step: Callable[[], object]) -> None:
+    before = {spec.name: tables.weights(spec.name).copy() for spec in tables.specs}
+    take_step()
+    for column, spec in enumerate(tables.specs):
+        moved = np.flatnonzero((tables.weights(spec.name) != before[spec.name]).any(axis=1))
+        assert moved.tolist() == np.unique(ids[:, column]).tolist(), spec.name

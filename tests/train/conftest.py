@@ -1,0 +1,39 @@
+"""A run of the tiny world, ready to be watched."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from recmill.config import from_tree, with_assignments
+from recmill.observe.console import ProgressLine
+from recmill.train.config import TrainConfig
+from recmill.train.run import Run, create_run_dir
+
+Resolve = Callable[..., TrainConfig]
+OpenRun = Callable[[TrainConfig], Run]
+
+
+@pytest.fixture
+def resolve(tiny_config: TrainConfig) -> Resolve:
+    """The tiny settings with some `section.key=value` laid over them."""
+
+    def resolved(*assignments: str) -> TrainConfig:
+        return from_tree(TrainConfig, with_assignments(tiny_config.model_dump(exclude_none=True), assignments))
+
+    return resolved
+
+
+@pytest.fixture
+def open_run(tmp_path: Path) -> OpenRun:
+    """Opens a run directory, made at the first call."""
+
+    def opened(config: TrainConfig) -> Run:
+        run_dir = tmp_path / "run"
+        if not run_dir.exists():
+            create_run_dir(run_dir, config, overwrite=False)
+        return Run(run_dir, expected_rows=None, line=ProgressLine(Console(file=io.StringIO())))
+
+    return opened

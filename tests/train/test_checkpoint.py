@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recmill.errors import RunError
+from recmill.train.assemble import assemble
+from recmill.train.checkpoint import read_checkpoint, read_model, write_checkpoint, write_model
+from recmill.train.config import TrainConfig
+from recmill.train.inputs import Inputs
+from recmill.train.progress import Progress
+from recmill.train.step import Parts, take_step
+from tests.train.conftest import OpenRun, Resolve
+
+
+def train_steps(parts: Parts, num_steps: int, progress: Progress | None = None) -> Progress:
+    progress = progress or Progress()
+    with Inputs(parts.config) as inputs, inputs.open_training(progress.position) as stream:
+        for _ in range(num_steps):
+            batch = next(stream)
+            take_step(parts, batch, progress.step)
+            progress = progress.after(batch, step_s=0.5, blocked_s=0.25)
+    return progress
+
+
+def bytes_of(parts: Parts) -> list[bytes]:
+    layers = [parameter.detach().numpy().tobytes() for parameter in parts.model.parameters()]
+    tables = [parts.tables.weights(spec.name).tobytes() for spec in parts.tables.specs]
+    return [*layers, *tables, *(parts.tables.state(spec.name).tobytes() for spec in parts.tables.specs)]
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+def test_a_run_that_stopped_goes_on_to_the_same_bytes(kind: str, resolve: Resolve, tmp_path: Path) -> None:
+    config = resolve(f"dense.kind={kind}", f"tables.kind={kind}", "stop.max_epochs=2", "schedule.warmup_steps=15")
+    uninterrupted = assemble(config)
+    train_steps(uninterrupted, 30)
+    first = assemble(config)
+    write_checkpoint(tmp_path / "saved", first, train_steps(first, 12))
+    second = assemble(config)
+    progress = read_checkpoint(tmp_path / "saved", second)
+    assert bytes_of(first) == bytes_of(second)
+    assert (progress.step, progress.num_rows, progress.train_s, progress.blocked_s) == (12, 1200, 6.0, 3.0)
+    train_steps(second, 18, progress)
+    assert bytes_of(second) == bytes_of(uninterrupted)
+
+
+def test_a_model_holds_the_weights_and_nothing_else(tiny_config: TrainConfig, tmp_path: Path) -> None:
+    trained = assemble(tiny_config)
+    write_model(tmp_path / "model", trained, train_steps(trained, 3))
+    fresh = assemble(tiny_config)
+    read_model(tmp_path / "model", fresh)
+    for spec in fresh.tables.specs:
+        np.testing.assert_array_equal(fresh.tables.weights(spec.name), trained.tables.weights(spec.name))
+        assert not fresh.tables.state(spec.name).any()
+    for ours, theirs in zip(fresh.model.parameters(), trained.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "dense.safetensors",
+        "manifest.json",
+        "tables.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "altered", "no manifest", "broken manifest"])
+def test_a_damaged_checkpoint_is_refused_by_the_name_of_the_file(
+    damage: str, tiny_config: TrainConfig, tmp_path: Path
+) -> None:
+    parts = assemble(tiny_config)
+    directory = tmp_path / "saved"
+    write_checkpoint(directory, parts, Progress())
+    file = directory / "tables.safetensors"
+    content = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    elif damage == "truncated":
+        file.write_bytes(content[:-1])
+    elif damage == "altered":
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "no manifest":
+        (directory / "manifest.json").unlink()
+    else:
+        (directory / "manifest.json").write_text("{")
+    with pytest.raises(RunError, match=r"manifest.json" if "manifest" in damage else r"tables.safetensors"):
+        read_checkpoint(directory, parts)
+
+
+def test_weights_of_another_shape_are_refused(resolve: Resolve, tmp_path: Path) -> None:
+    write_model(tmp_path / "model", assemble(resolve()), Progress())
+    with pytest.raises(RunError, match=r"cat_0 has shape \(50, 4\), expected \(40, 4\)"):
+        read_model(tmp_path / "model", assemble(resolve("data.max_rows_per_table=40")))
+
+
+def test_restore_falls_back_on_the_newest_intact_checkpoint(resolve: Resolve, open_run: OpenRun) -> None:
+    config = resolve()
+    run, parts = open_run(config), assemble(config)
+    for num_steps in (2, 1):
+        run.save(train_steps(parts, num_steps, Progress() if num_steps == 2 else Progress(step=2)), parts)
+    older, newer = run.checkpoint_dirs()
+    (newer / "dense.safetensors").write_bytes(b"torn")
+    assert open_run(config).restore(assemble(config)).step == 2
+    (older / "manifest.json").unlink()
+    assert open_run(config).restore(assemble(config)).step == 0

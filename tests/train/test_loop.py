@@ -1,0 +1,88 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from recmill.train import loop
+from recmill.train.assemble import assemble
+from recmill.train.config import Stop, TrainConfig
+from recmill.train.inputs import Inputs
+from recmill.train.loop import due, is_over, train
+from recmill.train.progress import Progress
+from tests.train.conftest import OpenRun, Resolve
+
+
+def run_to_the_end(config: TrainConfig, open_run: OpenRun) -> tuple[Progress, Path]:
+    with Inputs(config) as inputs, open_run(config) as run:
+        return train(run, assemble(config), inputs), run.dir
+
+
+def read_records(run_dir: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_an_epoch_spends_every_training_row_once(resolve: Resolve, open_run: OpenRun) -> None:
+    progress, _ = run_to_the_end(resolve("stop.max_epochs=2"), open_run)
+    assert progress.num_rows == 2 * 2000
+    assert progress.epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "steps"),
+    [
+        (("stop.max_steps=7",), 7),
+        (("stop.max_rows=550",), 6),
+        (("stop.max_steps=7", "stop.max_rows=300"), 3),
+        (("stop.max_steps=33", "stop.max_epochs=0"), 33),
+    ],
+)
+def test_limits_really_stop(limits: tuple[str, ...], steps: int, resolve: Resolve, open_run: OpenRun) -> None:
+    progress, run_dir = run_to_the_end(resolve(*limits), open_run)
+    assert progress.step == steps
+    assert [path.name for path in (run_dir / "checkpoints").iterdir()] == [f"step_{steps:010}"]
+
+
+def test_the_time_limit_counts_seconds_of_training() -> None:
+    assert not is_over(Progress(train_s=59.9), Stop(max_minutes=1))
+    assert is_over(Progress(train_s=60.0), Stop(max_minutes=1))
+    assert not is_over(Progress(step=10**9, num_rows=10**12, train_s=1e9), Stop(max_epochs=0))
+
+
+def test_cadence() -> None:
+    assert [step for step in range(1, 10) if due(3, step)] == [3, 6, 9]
+    assert not any(due(0, step) for step in range(10))
+
+
+def test_records_evaluations_and_checkpoints_come_at_their_cadence(resolve: Resolve, open_run: OpenRun) -> None:
+    config = resolve(
+        "cadence.log_every_steps=4",
+        "cadence.evaluate_every_steps=6",
+        "cadence.save_every_steps=5",
+        "cadence.keep_checkpoints=3",
+        "stop.max_steps=17",
+    )
+    _, run_dir = run_to_the_end(config, open_run)
+    records = read_records(run_dir)
+    assert [r["step"] for r in records if r["kind"] == "train"] == [4, 8, 12, 16]
+    assert [(r["step"], r["split"]) for r in records if r["kind"] == "evaluate"] == [(6, "validation"), (12, "validation")]
+    kept = sorted(path.name for path in (run_dir / "checkpoints").iterdir())
+    assert kept == [f"step_{step:010}" for step in (10, 15, 17)]
+    assert all(isinstance(r["loss"], float) and 0 < r["loss"] < 5 for r in records if r["kind"] == "train")
+    assert list((run_dir / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_evaluating_in_between_changes_nothing(resolve: Resolve, open_run: OpenRun, tmp_path: Path) -> None:
+    plain = resolve("stop.max_steps=12")
+    watched = resolve("stop.max_steps=12", "cadence.evaluate_every_steps=2", "cadence.save_every_steps=3")
+    states = []
+    for config in (plain, watched):
+        with Inputs(config) as inputs, open_run(config) as run:
+            parts = assemble(config)
+            train(run, parts, inputs)
+            states.append([parts.tables.weights(spec.name).tobytes() for spec in parts.tables.specs])
+        run.dir.rename(tmp_path / f"run_{len(states)}")
+    assert states[0] == states[1]
+
+
+def test_the_loop_is_a_page() -> None:
+    assert len(Path(loop.__file__).read_text().splitlines()) <= 70
