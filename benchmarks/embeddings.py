@@ -52,7 +52,9 @@ def build_fbgemm(tables: LocalTables) -> Callable[[Tensor, Tensor], Tensor]:
             SplitTableBatchedEmbeddingBagsCodegen,
         )
     except ImportError as error:
-        raise MissingExtra(f"the rival of this benchmark, FBGEMM, is not installed ({error}): make install-full") from None
+        raise MissingExtra(
+            f"the rival of this benchmark, FBGEMM, is not installed ({error}): make install-full"
+        ) from None
     module = SplitTableBatchedEmbeddingBagsCodegen(
         [(spec.num_rows, tables.dim, EmbeddingLocation.HOST, ComputeDevice.CPU) for spec in tables.specs],
         optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,

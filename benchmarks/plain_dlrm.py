@@ -26,9 +26,8 @@ class PlainDlrm(nn.Module):
         super().__init__()
         dim, num_vectors = config.embedding_dim, len(table_rows) + 1
         self.tables = nn.ModuleList(nn.EmbeddingBag(rows, dim, mode="sum", sparse=True) for rows in table_rows)
-        for table in self.tables:
-            bound = table.weight.shape[0] ** -0.5
-            nn.init.uniform_(table.weight, -bound, bound)
+        for rows, weight in zip(table_rows, self.tables.parameters(), strict=True):
+            nn.init.uniform_(weight, -(rows**-0.5), rows**-0.5)
         self.bottom = layers(num_dense, config.bottom, relu_last=True)
         self.top = layers(dim + num_vectors * (num_vectors - 1) // 2, config.top, relu_last=False)
         self.first, self.second = torch.triu_indices(num_vectors, num_vectors, offset=1)
@@ -45,7 +44,7 @@ class PlainDlrm(nn.Module):
 
     def build_optimizers(self, kind: str, lr: float) -> list[torch.optim.Optimizer]:
         """One for the layers, one for the tables, whose gradients are sparse."""
-        make = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[kind]
+        make = torch.optim.SGD if kind == "sgd" else torch.optim.Adagrad
         return [
             make([*self.bottom.parameters(), *self.top.parameters()], lr=lr),
             make(self.tables.parameters(), lr=lr),

@@ -138,7 +138,9 @@ def build_config(model: str, data_dir: Path, optimizer: str) -> TrainConfig:
     """The recipe of that name, endless, with one optimizer for all contenders."""
     tree = find_recipe(model)().model_dump(mode="json", exclude_none=True)
     changes = [f"data.dir={str(data_dir)!r}", f"tables.kind={optimizer}", f"dense.kind={optimizer}"]
-    return from_tree(TrainConfig, with_assignments(tree, [*changes, "tables.lr=0.01", "dense.lr=0.01", "stop.max_epochs=0"]))
+    return from_tree(
+        TrainConfig, with_assignments(tree, [*changes, "tables.lr=0.01", "dense.lr=0.01", "stop.max_epochs=0"])
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -148,7 +150,9 @@ def main(argv: Sequence[str]) -> int:
     )
     add_common_options(parser, rounds=5)
     parser.add_argument("--model", choices=("small", "mlperf"), default="small")
-    parser.add_argument("--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)")
+    parser.add_argument(
+        "--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)"
+    )
     parser.add_argument("--rows", type=int, default=300_000, help="rows of the synthetic log (300,000)")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:

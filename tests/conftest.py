@@ -37,7 +37,12 @@ def tiny_config(tiny_world_dir: Path) -> TrainConfig:
     """A model small enough for hundreds of steps a second."""
     return TrainConfig(
         data=DataConfig(
-            dir=str(tiny_world_dir), table_rows=(50,) * 26, global_batch=100, eval_batch=300, num_lanes=4, block_bytes=9000
+            dir=str(tiny_world_dir),
+            table_rows=(50,) * 26,
+            global_batch=100,
+            eval_batch=300,
+            num_lanes=4,
+            block_bytes=9000,
         ),
         model=DlrmConfig(embedding_dim=4, bottom=(8, 4), top=(8, 1)),
         tables=TableOptimizer(kind="rowwise_adagrad", lr=0.05),

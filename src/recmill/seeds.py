@@ -3,6 +3,7 @@
 import zlib
 
 import numpy as np
+from numba import njit, uint64
 
 
 def stream_key(seed: int, *name: str | int) -> int:
@@ -15,3 +16,12 @@ def stream_key(seed: int, *name: str | int) -> int:
 def rng(seed: int, *name: str | int) -> np.random.Generator:
     """A generator for a named stream."""
     return np.random.default_rng([seed, zlib.crc32("/".join(map(str, name)).encode())])
+
+
+@njit(inline="always")
+def mix64(word: np.uint64) -> np.uint64:
+    """A bijection of 64-bit words in which every input bit reaches every output bit (SplitMix64's finaliser)."""
+    x = uint64(word) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -89,15 +89,6 @@ def test_no_two_ranks_share_a_value() -> None:
     assert len(values) == 100_000
 
 
-@pytest.mark.parametrize("reserved", [0, 1])
-def test_paired_values_do_not_collide_in_tables_of_common_sizes(reserved: int) -> None:
-    num_values, salts = scaled_table_rows(0.001), planted.build_rule(0, 0.001).salts
-    for c in {c for pair in planted.PAIRS for c in (pair.a, pair.b)}:
-        values = np.array([planted.category_value(np.uint64(rank), salts[c]) for rank in range(num_values[c])])
-        for table_rows in (PUBLISHED_TABLE_ROWS[c], 20 * num_values[c]):
-            assert len(np.unique(values % (table_rows - reserved))) == num_values[c]
-
-
 def test_cells_hold_every_rank_once_at_any_size() -> None:
     for num_values in (3, planted.NUM_HEAD, planted.NUM_HEAD + 1, 100_000, max(PUBLISHED_TABLE_ROWS)):
         cells = planted.power_law_cells(num_values, 1.1)

@@ -124,7 +124,9 @@ def test_exactly_the_touched_rows_move(kind: TableOptimizerKind) -> None:
     ids = draw_ids(1)
     gradient = draw_gradient(1)
     assert_moves_what_it_touches(
-        tables, ids, lambda: tables.look_up(ids).backward(gradient)  # type: ignore[no-untyped-call]
+        tables,
+        ids,
+        lambda: tables.look_up(ids).backward(gradient),  # type: ignore[no-untyped-call]
     )
 
 

@@ -1,4 +1,4 @@
-"""Law *learns*: in a world with a planted rule a model beats the constant predictor and comes near the best possible."""
+"""Law *learns*: where a rule is planted, a model beats the constant predictor and comes near the best possible."""
 
 from recmill.metrics import ClickResult
 

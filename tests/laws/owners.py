@@ -4,7 +4,7 @@ import torch
 
 from recmill.train.step import Parts
 
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}
+OPTIMIZERS: dict[str, type[object]] = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}
 
 
 def assert_one_owner_each(parts: Parts) -> None:

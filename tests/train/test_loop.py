@@ -64,7 +64,10 @@ def test_records_evaluations_and_checkpoints_come_at_their_cadence(resolve: Reso
     _, run_dir = run_to_the_end(config, open_run)
     records = read_records(run_dir)
     assert [r["step"] for r in records if r["kind"] == "train"] == [4, 8, 12, 16]
-    assert [(r["step"], r["split"]) for r in records if r["kind"] == "evaluate"] == [(6, "validation"), (12, "validation")]
+    assert [(r["step"], r["split"]) for r in records if r["kind"] == "evaluate"] == [
+        (6, "validation"),
+        (12, "validation"),
+    ]
     kept = sorted(path.name for path in (run_dir / "checkpoints").iterdir())
     assert kept == [f"step_{step:010}" for step in (10, 15, 17)]
     assert all(isinstance(r["loss"], float) and 0 < r["loss"] < 5 for r in records if r["kind"] == "train")

@@ -27,7 +27,7 @@ def test_every_parameter_has_the_owner_the_settings_name(dense_kind: str, table_
 
 def test_a_parameter_without_an_owner_is_refused(resolve: Resolve) -> None:
     model = assemble(resolve()).model
-    with pytest.raises(FailureError, match="parameter bottom.0.weight has 0 optimizers"):
+    with pytest.raises(FailureError, match=r"parameter bottom.0.weight has 0 optimizers"):
         refuse_orphans(model, torch.optim.SGD(model.top.parameters(), lr=1.0))
 
 
@@ -46,7 +46,9 @@ def test_a_step_with_sgd_is_the_gradient_of_the_mean_loss(resolve: Resolve) -> N
     parts, reference = assemble(config), assemble(config)
     batch = first_batch(parts)
     columns = batch.columns
-    copies = [torch.from_numpy(reference.tables.weights(s.name).copy()).requires_grad_() for s in reference.tables.specs]
+    copies = [
+        torch.from_numpy(reference.tables.weights(s.name).copy()).requires_grad_() for s in reference.tables.specs
+    ]
     rows = torch.stack([copy[torch.from_numpy(columns.ids[:, i])] for i, copy in enumerate(copies)], dim=1)
     logits = reference.model(torch.from_numpy(columns.dense), rows)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(columns.labels))
@@ -70,7 +72,7 @@ def test_the_first_non_finite_tensor_is_named(place: str, resolve: Resolve) -> N
         expected = "the table of cat_3"
     elif place == "parameter":
         with torch.no_grad():
-            parts.model.top[0].bias[0] = torch.inf
+            parts.model.get_parameter("top.0.bias")[0] = torch.inf
         expected = "parameter top.0.bias"
     elif place == "input":
         dense = batch.columns.dense.copy()
@@ -80,8 +82,8 @@ def test_the_first_non_finite_tensor_is_named(place: str, resolve: Resolve) -> N
         expected = "the dense input"
     else:
         with torch.no_grad():
-            parts.model.bottom[2].weight.fill_(3e38)
-            parts.model.bottom[2].bias.fill_(3e38)
+            parts.model.get_parameter("bottom.2.weight").fill_(3e38)
+            parts.model.get_parameter("bottom.2.bias").fill_(3e38)
         expected = "the output of bottom.2"
     with pytest.raises(NonFiniteLoss, match=rf"step 5 is .*0.03 for the layers, 0.07 for the tables.*: {expected}"):
         take_step(parts, batch, 4)

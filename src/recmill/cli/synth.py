@@ -23,7 +23,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--rows", type=int, required=True, metavar="N", help="rows of all days together")
     parser.add_argument("--days", type=int, required=True, metavar="D", help="files to spread them over")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
-    parser.add_argument("--seed", type=int, required=True, metavar="S", help="the same seed gives the same bytes")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed gives the same bytes (0)")
     parser.add_argument(
         "--scale", type=float, default=0.001, metavar="X", help="distinct values, as a share of Criteo's"
     )

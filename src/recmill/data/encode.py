@@ -14,10 +14,9 @@ from numba import njit, uint32, uint64
 from numpy.typing import NDArray
 
 from recmill.config import Settings
-from recmill.data.hashing import mix64
 from recmill.data.text import MISSING_CATEGORY
 from recmill.errors import ConfigError
-from recmill.seeds import stream_key
+from recmill.seeds import mix64, stream_key
 
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
 CategoryTransform = Literal["modulo", "hash"]

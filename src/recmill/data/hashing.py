@@ -1,4 +1,4 @@
-"""64-bit hashes in kernels: XXH64 of bytes, and a mixer of one word."""
+"""XXH64 of bytes, inside kernels."""
 
 import numpy as np
 from numba import njit, uint64
@@ -10,15 +10,6 @@ _P2 = np.uint64(14029467366897019727)
 _P3 = np.uint64(1609587929392839161)
 _P4 = np.uint64(9650029242287828579)
 _P5 = np.uint64(2870177450012600261)
-
-
-@njit(inline="always")
-def mix64(word: np.uint64) -> np.uint64:
-    """A bijection of 64-bit words in which every input bit reaches every output bit (SplitMix64's finaliser)."""
-    x = uint64(word) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @njit(inline="always")

@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit, prange, uint64
 from numpy.typing import NDArray
 
-from recmill.data.hashing import mix64
 from recmill.embeddings.table import TableOptimizerKind
+from recmill.seeds import mix64
 
 # Legend: B rows of the batch, F tables, D dimension, R rows of all tables.
 

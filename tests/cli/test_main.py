@@ -1,0 +1,195 @@
+"""The command line as a person meets it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from recmill.cli.main import main
+
+TINY = ("--set", "data.table_rows=" + str([50] * 26), "--set", "data.global_batch=100")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def recmill(capfd: pytest.CaptureFixture[str]) -> Command:
+    def run(*words: str | Path) -> Outcome:
+        capfd.readouterr()
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as stopped:  # argparse
+            status = int(stopped.code or 0)
+        captured = capfd.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run
+
+
+def test_help_lists_the_verbs_without_importing_anything_heavy() -> None:
+    program = (
+        "import sys; from recmill.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    for verb in ("demo", "synth", "train", "evaluate", "bench", "doctor"):
+        assert verb in done.stdout
+    modules = done.stdout.splitlines()[-1]
+    for heavy in ("torch", "numba", "numpy", "pydantic", "polars", "rich"):
+        assert f"'{heavy}'" not in modules
+
+
+@pytest.mark.parametrize("verb", ["demo", "synth", "train", "evaluate", "doctor"])
+def test_every_verb_explains_itself(verb: str, recmill: Command) -> None:
+    outcome = recmill(verb, "--help")
+    assert outcome.status == 0
+    assert outcome.out.startswith(f"usage: recmill {verb}")
+
+
+def test_python_minus_m_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "recmill", "train"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--run" in done.stderr
+
+
+def test_train_then_evaluate_reproduces_the_recorded_metrics(
+    recmill: Command, tiny_world_dir: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    trained = recmill("train", "demo", "--data", tiny_world_dir, "--run", run_dir, *TINY)
+    assert trained.status == 0, trained.err
+    assert "test        auroc" in trained.out
+    assert str(run_dir) in trained.out
+    results = json.loads((run_dir / "results.json").read_text())
+    for split in ("validation", "test"):
+        evaluated = recmill("evaluate", run_dir, "--split", split, "--json")
+        assert evaluated.status == 0, evaluated.err
+        assert json.loads(evaluated.out) == {"split": split, **results[split]}
+    assert f"AUROC {results['test']['auroc']:.5f}" in recmill("evaluate", run_dir).out
+
+
+def test_the_resolved_settings_of_a_run_make_the_same_run(
+    recmill: Command, tiny_world_dir: Path, tmp_path: Path
+) -> None:
+    assert recmill("train", "demo", "--data", tiny_world_dir, "--run", tmp_path / "a", *TINY).status == 0
+    assert recmill("train", "--config", tmp_path / "a" / "config.toml", "--run", tmp_path / "b").status == 0
+    for name in ("dense.safetensors", "tables.safetensors"):
+        assert (tmp_path / "a" / "model" / name).read_bytes() == (tmp_path / "b" / "model" / name).read_bytes()
+
+
+def test_a_run_is_refused_resumed_or_overwritten(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    words = ("train", "demo", "--data", tiny_world_dir, "--run", tmp_path / "run", *TINY)
+    assert recmill(*words, "--set", "stop.max_steps=3").status == 0
+    refused = recmill(*words)
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "--resume" in refused.err
+    resumed = recmill("train", "--run", tmp_path / "run", "--resume", "--set", "stop.max_steps=6")
+    assert resumed.status == 0, resumed.err
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["step"] == 6
+    changed = recmill("train", "--run", tmp_path / "run", "--resume", "--set", "dense.lr=9")
+    assert changed.status == 2
+    assert "dense.lr was 0." in changed.err
+    assert "cannot become 9.0: it would be another run" in changed.err
+    assert "leave out the recipe" in recmill(*words, "--resume").err
+    assert recmill(*words, "--overwrite", "--set", "stop.max_steps=2").status == 0
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "--run", "r"), "name a recipe (demo, small, mlperf) or give settings with --config FILE"),
+        (("train", "smal", "--run", "r"), "there is no recipe 'smal'; did you mean small?"),
+        (("train", "small", "--run", "r"), "data.dir is not set; give the directory of the click logs with --data DIR"),
+        (("train", "small", "--run", "r", "--data", "/nowhere"), "there is no directory /nowhere"),
+        (("train", "small", "--run", "r", "--set", "lr=1"), "lr = 1 is not a setting; did you mean"),
+        (("train", "small", "--run", "r", "--config", "none.toml"), "there is no settings file none.toml"),
+        (("train", "--run", "absent", "--resume"), "absent is not a run directory"),
+        (("evaluate", "absent"), "absent is not a run directory"),
+    ],
+)
+def test_mistakes_are_one_readable_line_and_status_2(
+    words: tuple[str, ...], message: str, recmill: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = recmill(*words)
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert outcome.err.startswith("recmill: ")
+    assert outcome.err.count("\n") <= 2
+    assert "Traceback" not in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_row_names_file_line_and_column_and_can_be_skipped(
+    recmill: Command, tiny_world_dir: Path, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    for path in tiny_world_dir.glob("day_*"):
+        lines = path.read_bytes().splitlines(keepends=True)
+        if path.name == "day_1":
+            lines[41] = lines[41].replace(lines[41].split(b"\t")[15], b"xyz", 1)
+        (data_dir / path.name).write_bytes(b"".join(lines))
+    words = ("train", "demo", "--data", data_dir, "--run", tmp_path / "run", *TINY)
+    failed = recmill(*words)
+    assert failed.status == 2
+    assert f"{data_dir}/day_1:42: column cat_1 holds 'xyz'" in failed.err
+    skipped = recmill(*words, "--overwrite", "--bad-rows", "skip")
+    assert skipped.status == 0, skipped.err
+    assert "1 bad rows passed over" in skipped.out
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["skipped_rows"] == 1
+
+
+def test_divergence_is_a_failure_with_status_1(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    words = ("train", "demo", "--data", tiny_world_dir, "--run", tmp_path / "run", *TINY)
+    outcome = recmill(*words, "--set", "dense.lr=1e30", "--set", "dense.kind=sgd", "--set", "schedule.warmup_steps=0")
+    assert outcome.status == 1
+    assert "recmill: the loss of step" in outcome.err
+    assert "the last good state is" in outcome.err
+
+
+def test_debug_lets_the_traceback_through(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "recmill", "--debug", "evaluate", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert "Traceback" in done.stderr
+    assert "RunError" in done.stderr
+
+
+def test_doctor_reports_the_machine(recmill: Command) -> None:
+    outcome = recmill("doctor", "--json")
+    assert outcome.status == 0
+    report = json.loads(outcome.out)
+    assert report["healthy"] is True
+    assert {"device", "threads", "memory_free_gib", "disk_free_gib", "missing", "versions"} <= report.keys()
+    assert "healthy" in recmill("doctor").out
+
+
+def test_doctor_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, recmill: Command) -> None:
+    from recmill.observe import environment
+
+    installed = environment.package_version
+    monkeypatch.setattr(environment, "package_version", lambda name: None if name == "torchrec" else installed(name))
+    outcome = recmill("doctor")
+    assert outcome.status == 0
+    assert (
+        "missing   recmill[sharded] (torchrec), for tables on several processes and on CUDA: make install-full"
+        in outcome.out
+    )
+
+
+def test_bench_names_its_benchmarks(recmill: Command) -> None:
+    assert "read,train,embeddings" in recmill("bench").out
+    assert recmill("bench", "speed").status == 2
+    assert "recmill bench read" in recmill("bench", "read", "--help").out

@@ -1,0 +1,198 @@
+"""Schemas, and lines of text for them: right, almost right, and arbitrary."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
+from recmill.data.encode import Encoding
+from recmill.data.reader import BadRowPolicy, TextReader
+from recmill.data.rows import Row, read_row
+from recmill.data.schema import KERNEL_KINDS, Column, Schema
+from recmill.data.source import Source
+from recmill.data.text import RawColumns
+
+
+def schema_of(*columns: Column, separator: str = ",", name: str = "small") -> Schema:
+    return Schema(name=name, separator=separator, columns=columns)
+
+
+LABEL = Column(name="clicked", role="label", kind="int")
+PRICE = Column(name="price", role="dense", kind="float")
+COUNT = Column(name="count", role="dense", kind="int")
+CITY = Column(name="city", role="category", kind="string")
+SHOP = Column(name="shop", role="category", kind="int")
+DEVICE = Column(name="device", role="category", kind="hex")
+NOTE = Column(name="note", role="ignored")
+
+MIXED = schema_of(LABEL, PRICE, CITY, SHOP, NOTE, DEVICE, COUNT, name="mixed")
+UNLABELLED = schema_of(CITY, DEVICE, COUNT, NOTE, PRICE, SHOP, separator="|", name="unlabelled")
+SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, PRICE, COUNT, CITY, SHOP, DEVICE, NOTE)]
+ENDING_IN_TEXT = [schema_of(LABEL, SHOP, last, name=f"last-{last.name}") for last in (PRICE, CITY, NOTE)]
+FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, *SINGLE, *ENDING_IN_TEXT]
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    """Any few columns, at most one of them a label."""
+    pairs = draw(st.lists(st.sampled_from(list(KERNEL_KINDS)), min_size=1, max_size=6))
+    label_at = next((i for i, (role, _) in enumerate(pairs) if role == "label"), None)
+    kept = [pair for i, pair in enumerate(pairs) if pair[0] != "label" or i == label_at]
+    columns = [Column(name=f"c{i}", role=role, kind=kind) for i, (role, kind) in enumerate(kept)]
+    return schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
+
+
+# The neighbours of every range of characters that the kernel tells apart, and the ones with a meaning.
+TELLING_BYTES = b"0123456789abcdefABCDEF/:@G`g-+.eE \t,;|x\r\n\0\x80\xb0\xe1\xff_"
+
+_INTEGERS = (b"7", b"-1", b"1234567", b"12345678", b"123456789", b"-99999999", b"1234567890123456", b"-0", b"007")
+_WIDE_INTEGERS = (b"12345678901234567", b"-9223372036854775807", b"9223372036854775807", b"0" * 30 + b"5")
+_FLOATS = (b"0.5", b"-3", b"5.", b".25", b"-.125", b"-0.0", b"123456789.123456", b"0.00000000000001", b"0")
+_WIDE_FLOATS = (
+    b"0.000000000000001",
+    b"1e5",
+    b"-2.5E-3",
+    b"0.1234567890123456789",
+    b"9" * 30,
+    b"1e-400",
+    b"4.9e-324",
+    b"1.5e+10",
+)
+_STRINGS = (
+    b"Oslo",
+    b"a",
+    b"San Francisco",
+    b"\xc3\xa9",
+    b"0",
+    b"#" * 31,
+    b"#" * 32,
+    b"longer than thirty-two bytes by far",
+)
+
+_FIELDS: dict[tuple[str, str | None], tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]] = {
+    # plain; right but not for the kernel; wrong
+    ("label", "int"): ((b"0", b"1"), (), (b"", b"2", b"-", b"00", b"1.0", b"true")),
+    ("dense", "int"): (_INTEGERS, _WIDE_INTEGERS, (b"--1", b"1.5", b"+1", b"-", b"9" * 19, b"-9223372036854775808")),
+    ("dense", "float"): (_FLOATS, _WIDE_FLOATS, (b".", b"-", b"inf", b"nan", b"1e999", b"1e", b"0x1p3", b"1.2.3")),
+    ("category", "hex"): (
+        (b"0badf00d", b"DEADBEEF", b"00000000", b"fFfFfFfF"),
+        (),
+        (b"0badf00", b"0badf00d0", b"0badfo0d"),
+    ),
+    ("category", "int"): (_INTEGERS, _WIDE_INTEGERS, (b"9223372036854775808", b"-9223372036854775808", b"1e3", b"x")),
+    ("category", "string"): (_STRINGS, (), (b"nul\0", b"\0")),
+    ("ignored", None): ((*_STRINGS, b"nan"), (), (b"\0",)),
+}
+
+
+def plain_field(random: Random, column: Column) -> bytes:
+    """A field that the kernel accepts."""
+    may_be_missing = column.role != "label"
+    if may_be_missing and random.random() < 0.15:
+        return b""
+    if column.kind == "hex" and random.random() < 0.7:
+        return b"%08x" % random.getrandbits(32)
+    if column.kind == "int" and column.role != "label" and random.random() < 0.5:
+        return b"%d" % random.randint(-(10 ** random.randint(0, 16)) + 1, 10 ** random.randint(0, 16) - 1)
+    return random.choice(_FIELDS[column.role, column.kind][0])
+
+
+def odd_field(random: Random, column: Column) -> bytes:
+    """A field that the kernel does not accept, or one of another kind."""
+    _, wide, wrong = _FIELDS[column.role, column.kind]
+    other = random.choice(_FIELDS[random.choice(list(_FIELDS))][0])
+    return random.choice((*wide, *wrong, other))
+
+
+def plain_line(random: Random, schema: Schema) -> bytes:
+    separator = schema.separator.encode()
+    fields = [plain_field(random, column).replace(separator, b"_") for column in schema.columns]
+    return separator.join(fields)
+
+
+def odd_line(random: Random, schema: Schema) -> bytes:
+    """A line with one odd field, a few changed bytes, a field too many or too few, or another line end."""
+    line = bytearray(plain_line(random, schema))
+    separator = schema.separator.encode()
+    change = random.randrange(5)
+    if change == 0:
+        fields = bytes(line).split(separator)
+        at = random.randrange(len(fields))
+        fields[at] = odd_field(random, schema.columns[at])
+        return separator.join(fields)
+    if change == 1:
+        return random.choice((bytes(line) + separator, bytes(line).partition(separator)[2], separator + bytes(line)))
+    if change == 2:
+        return bytes(line) + random.choice((b"\r", b"\r\r", b" ", b"\0"))
+    if change == 3:
+        return bytes(line[: random.randrange(len(line) + 1)])
+    for _ in range(random.randint(1, 3)):
+        at, byte = random.randrange(len(line) + 1), random.choice(TELLING_BYTES)
+        line[at : at + random.randrange(2)] = bytes([byte]) * random.randrange(2)
+    return bytes(line)
+
+
+def almost_right_text(random: Random, schema: Schema, num_lines: int) -> bytes:
+    """Mostly right lines; half the time the last one lacks its newline."""
+    odd_frac = random.choice((0.0, 0.1, 0.5))
+    lines = [(odd_line if random.random() < odd_frac else plain_line)(random, schema) for _ in range(num_lines)]
+    return b"\n".join(lines) + random.choice((b"\n", b""))
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """The lines of a file: what lies behind the last newline is one only if it is not empty."""
+    lines = text.split(b"\n")
+    return lines[:-1] if lines[-1] == b"" else lines
+
+
+def accepted_rows(text: bytes, schema: Schema) -> list[Row]:
+    verdicts = [read_row(line, schema) for line in lines_of(text)]
+    return [verdict for verdict in verdicts if isinstance(verdict, Row)]
+
+
+def scratch(schema: Schema, num_rows: int) -> RawColumns:
+    """Room for raw rows, filled with what no row holds."""
+    return RawColumns(
+        np.zeros(num_rows, np.float32),
+        np.full((num_rows, len(schema.dense_names)), 77.0),
+        np.full((num_rows, len(schema.category_names)), 77, np.uint64),
+    )
+
+
+def raw_columns(schema: Schema, rows: list[Row]) -> RawColumns:
+    raw = scratch(schema, len(rows))
+    for at, row in enumerate(rows):
+        raw.labels[at] = row.label
+        raw.numbers[at] = row.numbers
+        raw.values[at] = row.values
+    return raw
+
+
+def bits(array: NDArray[np.float64] | NDArray[np.float32]) -> NDArray[np.uint64] | NDArray[np.uint32]:
+    """Floats as the words they are, so that NaN equals NaN and −0 differs from 0."""
+    words = np.ascontiguousarray(array)
+    return words.view(np.uint64) if array.dtype == np.float64 else words.view(np.uint32)
+
+
+def assert_same_raw(actual: RawColumns, expected: RawColumns) -> None:
+    np.testing.assert_array_equal(actual.labels, expected.labels)
+    np.testing.assert_array_equal(bits(actual.numbers), bits(expected.numbers))
+    np.testing.assert_array_equal(actual.values, expected.values)
+
+
+def text_reader(schema: Schema, bad_rows: BadRowPolicy = "fail", encoding: Encoding | None = None) -> TextReader:
+    return TextReader(schema, encoding or Encoding(), (1_000_003,) * len(schema.category_names), bad_rows)
+
+
+def new_source(path: Path, text: bytes) -> Source:
+    """A fresh file: what an older source of the same name maps is left alone."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(text)
+    return Source(path)
+
+
+MakeSource = Callable[[bytes], Source]

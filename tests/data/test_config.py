@@ -1,0 +1,84 @@
+"""Settings of the data refuse what does not fit the schema, by name."""
+
+import pytest
+
+from recmill.config import from_tree
+from recmill.data.config import DataConfig
+from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
+from recmill.errors import ConfigError
+
+TABLES = (50,) * 26
+
+
+def _complaint(**settings: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        from_tree(DataConfig, {"table_rows": TABLES, **settings})
+    return str(caught.value)
+
+
+def test_the_schema_is_found_by_name() -> None:
+    assert DataConfig(table_rows=TABLES).schema_of_rows is CRITEO
+    assert DataConfig(table_rows=TABLES, schema_name="criteo-unlabelled").schema_of_rows is CRITEO_UNLABELLED
+
+
+def test_an_unknown_schema_is_answered_with_the_known_ones() -> None:
+    assert _complaint(schema_name="avazu") == (
+        "data.schema_name = 'avazu' is unknown; choose from criteo, criteo-unlabelled"
+    )
+
+
+@pytest.mark.parametrize("count", [0, 25, 27])
+def test_every_category_needs_a_table(count: int) -> None:
+    assert _complaint(table_rows=[50] * count) == (
+        f"data.table_rows has {count} numbers; schema criteo has 26 category columns"
+    )
+
+
+@pytest.mark.parametrize("rows", [0, -3])
+def test_a_table_has_a_row(rows: int) -> None:
+    assert _complaint(table_rows=[50] * 25 + [rows]) == f"data.table_rows holds {rows}; a table has at least one row"
+
+
+@pytest.mark.parametrize("given", [("train_files",), ("test_files",), ("train_files", "test_files")])
+def test_patterns_come_together(given: tuple[str, ...]) -> None:
+    assert _complaint(**{name: ["day_*"] for name in given}).startswith(
+        "data.train_files, data.validation_files and data.test_files are given together or not at all"
+    )
+
+
+def test_all_patterns_are_accepted() -> None:
+    config = DataConfig(table_rows=TABLES, train_files=("a",), validation_files=("b",), test_files=("c",))
+    assert (config.train_files, config.validation_files, config.test_files) == (("a",), ("b",), ("c",))
+
+
+@pytest.mark.parametrize(
+    ("cap", "expected"), [(None, (10, 3000, 7)), (100, (10, 100, 7)), (2, (2, 2, 2)), (9000, (10, 3000, 7))]
+)
+def test_the_cap_applies_to_every_table(cap: int | None, expected: tuple[int, ...]) -> None:
+    config = DataConfig(table_rows=(10, 3000, 7) + (50,) * 23, max_rows_per_table=cap)
+    assert config.num_table_rows[:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("global_batch", 0),
+        ("eval_batch", -1),
+        ("num_lanes", 0),
+        ("num_lanes", 5000),
+        ("block_bytes", 0),
+        ("reader_threads", 0),
+        ("prefetch_batches", 0),
+        ("max_rows_per_table", 1),
+        ("bad_rows", "ignore"),
+        ("global_batch", 2.5),
+        ("dir", 3),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(name: str, value: object) -> None:
+    assert _complaint(**{name: value}).startswith(f"{name} = ")
+
+
+def test_an_unknown_setting_is_answered_with_its_neighbour() -> None:
+    assert _complaint(batch=5).startswith("batch = 5 is not a setting")
+    assert _complaint(global_batches=5) == "global_batches = 5 is not a setting; did you mean global_batch?"

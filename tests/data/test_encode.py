@@ -1,0 +1,209 @@
+"""Encodings are the published formulas, finite for every finite number, within their tables for every value."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recmill.config import from_tree
+from recmill.data import encode
+from recmill.data.encode import (
+    CategoryTransform,
+    DenseTransform,
+    Encoding,
+    MissingCategory,
+    category_plan,
+    dense_plan,
+    encode_categories,
+    encode_dense,
+)
+from recmill.data.text import MISSING_CATEGORY
+from recmill.errors import ConfigError
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+ENCODINGS = [
+    Encoding(dense="log(x+3)"),
+    Encoding(dense="log(x+2)"),
+    Encoding(dense="log(x-min+2)", dense_min=-7.0),
+    Encoding(dense="identity"),
+]
+SHIFTS = {"log(x+3)": 3.0, "log(x+2)": 2.0, "log(x-min+2)": 9.0}
+every_encoding = pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda encoding: encoding.dense)
+every_category = pytest.mark.parametrize("category", ["modulo", "hash"])
+every_missing = pytest.mark.parametrize("missing", ["own_row", "value_zero"])
+
+values_64 = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 2**32 + 2), st.sampled_from((0, 2**32, 2**64 - 1)))
+
+
+def _dense(encoding: Encoding, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    out = np.full((len(numbers), 1), 99, np.float32)
+    encode_dense(numbers.reshape(-1, 1), dense_plan(encoding), out)
+    return out[:, 0]
+
+
+def _formula(encoding: Encoding, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The published one, in float64, rounded once."""
+    if encoding.dense == "identity":
+        return np.clip(numbers, -FLOAT32_MAX, FLOAT32_MAX).astype(np.float32)
+    return np.log(np.maximum(numbers + SHIFTS[encoding.dense], 1.0)).astype(np.float32)
+
+
+def _ids(encoding: Encoding, names: tuple[str, ...], rows: tuple[int, ...], values: list[int]) -> NDArray[np.int64]:
+    """Every value in every column, (value, column)."""
+    raw = np.repeat(np.array(values, np.uint64)[:, None], len(names), axis=1)
+    out = np.full(raw.shape, -1)
+    encode_categories(raw, category_plan(encoding, names, rows), out)
+    return out
+
+
+@every_encoding
+def test_dense_numbers_follow_the_formula(encoding: Encoding) -> None:
+    rng = np.random.default_rng(1)
+    numbers = np.concatenate(
+        [rng.integers(-100, 10_000, 3000), rng.normal(0, 1e4, 3000), np.exp(rng.normal(0, 40, 3000))]
+    )
+    # numpy's logarithm may differ from the C library's in the last bit of a double
+    np.testing.assert_array_max_ulp(_dense(encoding, numbers), _formula(encoding, numbers), maxulp=1)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS[:3], ids=lambda encoding: encoding.dense)
+def test_whole_numbers_have_their_exact_logarithm_in_the_table_and_beyond(encoding: Encoding) -> None:
+    beyond = len(encode._LOG_TABLE) + 2000
+    numbers = np.arange(-20.0, beyond)
+    expected = [np.float32(math.log(max(x + SHIFTS[encoding.dense], 1.0))) for x in numbers.tolist()]
+    np.testing.assert_array_equal(_dense(encoding, numbers), np.array(expected))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS[:3], ids=lambda encoding: encoding.dense)
+def test_numbers_between_whole_ones_are_not_read_from_the_table(encoding: Encoding) -> None:
+    numbers = np.concatenate([np.nextafter(np.arange(1.0, 5000.0), toward) for toward in (-np.inf, np.inf)]) + 0.25
+    expected = [np.float32(math.log(max(x + SHIFTS[encoding.dense], 1.0))) for x in numbers.tolist()]
+    np.testing.assert_array_equal(_dense(encoding, numbers), np.array(expected))
+
+
+@every_encoding
+@settings(max_examples=200, deadline=None)
+@given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_every_finite_number_stays_finite(encoding: Encoding, numbers: list[float]) -> None:
+    dense = _dense(encoding, np.array([*numbers, -1e300, 1e300, -1e38, 1e38, -5e-324]))
+    assert np.isfinite(dense).all()
+    if encoding.dense != "identity":
+        assert (dense >= 0).all()
+
+
+def test_identity_clamps_to_what_float32_holds() -> None:
+    numbers = np.array([1e39, -1e39, 1e38, -1e38, 3.5, -0.0, np.nextafter(FLOAT32_MAX, np.inf)])
+    expected = [FLOAT32_MAX, -FLOAT32_MAX, np.float32(1e38), -np.float32(1e38), 3.5, -0.0, FLOAT32_MAX]
+    np.testing.assert_array_equal(_dense(Encoding(dense="identity"), numbers), np.array(expected, np.float32))
+
+
+@every_encoding
+@pytest.mark.parametrize("missing", [0.0, -1.0, 12.5])
+def test_a_missing_number_stands_for_the_chosen_one(encoding: Encoding, missing: float) -> None:
+    chosen = encoding.model_copy(update={"dense_missing": missing})
+    with_gap, filled = _dense(chosen, np.array([5.0, np.nan, -2.0])), _dense(encoding, np.array([5.0, missing, -2.0]))
+    np.testing.assert_array_equal(with_gap, filled)
+
+
+@every_missing
+@settings(max_examples=100, deadline=None)
+@given(values=st.lists(values_64, min_size=1), rows=st.integers(2, 2**40))
+def test_modulo_is_the_remainder(missing: MissingCategory, values: list[int], rows: int) -> None:
+    values = [value for value in values if value != MISSING_CATEGORY]
+    reserved = int(missing == "own_row")
+    ids = _ids(Encoding(category_missing=missing), ("a",), (rows,), values)
+    assert ids[:, 0].tolist() == [value % (rows - reserved) + reserved for value in values]
+
+
+@every_category
+@every_missing
+@settings(max_examples=100, deadline=None)
+@given(values=st.lists(values_64, min_size=1), rows=st.sampled_from((2, 3, 1000, 2**31, 2**32, 2**32 + 1, 2**33)))
+def test_every_id_is_a_row_of_its_table(
+    category: CategoryTransform, missing: MissingCategory, values: list[int], rows: int
+) -> None:
+    ids = _ids(Encoding(category=category, category_missing=missing), ("a", "b"), (rows, 2), values)
+    assert (ids >= 0).all()
+    assert (ids < [rows, 2]).all()
+
+
+@every_category
+def test_a_missing_category_has_a_row_of_its_own(category: CategoryTransform) -> None:
+    encoding = Encoding(category=category, category_missing="own_row")
+    values = [*range(5000), *(2**63 - 1 - i for i in range(100)), *(2**64 - 1 - i for i in range(100))]
+    assert _ids(encoding, ("a", "b"), (2, 17), values).min() == 1
+    assert _ids(encoding, ("a", "b"), (2, 17), [int(MISSING_CATEGORY)]).tolist() == [[0, 0]]
+
+
+@every_category
+def test_a_missing_category_may_stand_for_zero(category: CategoryTransform) -> None:
+    encoding = Encoding(category=category, category_missing="value_zero")
+    missing, zero = _ids(encoding, ("a", "b"), (1000, 7), [int(MISSING_CATEGORY), 0])
+    assert missing.tolist() == zero.tolist()
+
+
+def test_all_rows_of_a_table_can_be_reached() -> None:
+    for category in ("modulo", "hash"):
+        ids = _ids(Encoding.model_validate({"category": category}), ("a",), (100,), list(range(5000)))
+        assert np.unique(ids).tolist() == list(range(1, 100))
+
+
+def test_hashes_differ_from_column_to_column_and_not_from_time_to_time() -> None:
+    encoding = Encoding(category="hash")
+    ids = _ids(encoding, ("a", "b"), (2**40, 2**40), list(range(1000)))
+    assert (ids[:, 0] != ids[:, 1]).all()
+    assert len(np.unique(ids)) == ids.size
+    np.testing.assert_array_equal(ids, _ids(encoding, ("a", "b"), (2**40, 2**40), list(range(1000))))
+    swapped = _ids(encoding, ("b", "a"), (2**40, 2**40), list(range(1000)))
+    np.testing.assert_array_equal(ids[:, ::-1], swapped)
+
+
+def test_hashed_values_spread_evenly() -> None:
+    ids = _ids(Encoding(category="hash"), ("a",), (11,), [i * 10 for i in range(10_000)])
+    counts = np.bincount(ids[:, 0], minlength=11)[1:]
+    assert counts.min() > 800
+    assert counts.max() < 1200
+
+
+@pytest.mark.parametrize(
+    ("dense", "dense_min", "message"),
+    [
+        (
+            "log(x-min+2)",
+            None,
+            "encoding.dense_min is None and encoding.dense is 'log(x-min+2)': the minimum is needed",
+        ),
+        ("log(x+3)", -1.0, "encoding.dense_min is -1.0 and encoding.dense is 'log(x+3)': the minimum is needed"),
+    ],
+)
+def test_a_minimum_goes_with_its_formula(dense: DenseTransform, dense_min: float | None, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Encoding(dense=dense, dense_min=dense_min)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("missing", "rows", "least"), [("own_row", 1, 2), ("value_zero", 0, 1)])
+def test_a_table_needs_room_for_a_value(missing: MissingCategory, rows: int, least: int) -> None:
+    encoding = Encoding(category_missing=missing)
+    with pytest.raises(ConfigError, match=rf"^the table of b has {rows} rows; it needs at least {least}$"):
+        category_plan(encoding, ("a", "b"), (5, rows))
+    category_plan(encoding, ("a", "b"), (5, least))
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ({"dense": "log"}, 'dense = "log" is refused'),
+        ({"category": "mod"}, 'category = "mod" is refused'),
+        ({"category_missing": "row"}, 'category_missing = "row" is refused'),
+        ({"dense_missing": "0"}, 'dense_missing = "0" is refused'),
+        ({"dense_minimum": 1.0}, "dense_minimum = 1.0 is not a setting; did you mean dense_min?"),
+    ],
+)
+def test_unknown_settings_are_refused_by_name(setting: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_tree(Encoding, setting)
+    assert complaint in str(caught.value)

@@ -1,0 +1,99 @@
+"""A schema refuses what no file can satisfy, and tells the kernel what it needs to know."""
+
+import pytest
+
+from recmill.config import from_tree
+from recmill.data import text
+from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
+from recmill.data.schema import FORBIDDEN_SEPARATORS, KERNEL_KINDS, Column, Kind, Role, Schema
+from recmill.errors import ConfigError
+from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, UNLABELLED, schema_of
+
+ROLES: tuple[Role, ...] = ("label", "dense", "category", "ignored")
+KINDS: tuple[Kind | None, ...] = ("int", "float", "hex", "string", None)
+
+
+def test_every_role_has_its_kinds_and_no_others() -> None:
+    accepted = set()
+    for role in ROLES:
+        for kind in KINDS:
+            try:
+                Column(name="x", role=role, kind=kind)
+            except ConfigError as error:
+                assert str(error).startswith(f"column x: a {role} cannot be of kind {kind}; choose from [")  # noqa: PT017
+            else:
+                accepted.add((role, kind))
+    assert accepted == set(KERNEL_KINDS)
+    assert len(set(KERNEL_KINDS.values())) == len(KERNEL_KINDS)
+
+
+def test_a_wrong_kind_is_answered_with_the_right_ones() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Column(name="price", role="dense", kind="hex")
+    assert str(caught.value) == "column price: a dense cannot be of kind hex; choose from ['int', 'float']"
+
+
+@pytest.mark.parametrize("separator", [*sorted(FORBIDDEN_SEPARATORS), "", "::", "é", "\t\t"])
+def test_a_separator_that_fields_contain_is_refused(separator: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        schema_of(LABEL, COUNT, separator=separator)
+    assert str(caught.value) == f"schema small: {separator!r} cannot separate fields; use a tab or a comma"
+
+
+@pytest.mark.parametrize("separator", ["\t", ",", ";", "|", " ", "\x01", ":"])
+def test_other_separators_are_accepted(separator: str) -> None:
+    assert schema_of(LABEL, COUNT, separator=separator).layout().separator == ord(separator)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^schema small names city, count more than once$"):
+        schema_of(COUNT, CITY, COUNT, CITY, DEVICE)
+
+
+def test_two_labels_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^schema small has several labels: clicked, bought$"):
+        schema_of(LABEL, COUNT, Column(name="bought", role="label", kind="int"))
+
+
+def test_a_schema_without_columns_is_refused() -> None:
+    """The kernel would find a row in every nothing, for ever."""
+    with pytest.raises(ConfigError, match=r"^schema small .*column"):
+        schema_of()
+
+
+def test_unknown_settings_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r'^columns\.0\.rol = "dense" is not a setting'):
+        from_tree(Schema, {"name": "x", "separator": ",", "columns": [{"name": "a", "rol": "dense", "role": "dense"}]})
+
+
+def test_columns_are_listed_by_role_in_file_order() -> None:
+    assert MIXED.has_label
+    assert MIXED.dense_names == ("price", "count")
+    assert MIXED.category_names == ("city", "shop", "device")
+    assert not UNLABELLED.has_label
+    assert UNLABELLED.dense_names == ("count", "price")
+    assert UNLABELLED.category_names == ("city", "device", "shop")
+
+
+def test_the_layout_names_every_column_to_the_kernel() -> None:
+    layout = MIXED.layout()
+    assert layout.separator == ord(",")
+    assert layout.kinds.tolist() == [
+        text.LABEL,
+        text.FLOAT_NUMBER,
+        text.STRING_CATEGORY,
+        text.INT_CATEGORY,
+        text.IGNORED,
+        text.HEX_CATEGORY,
+        text.INT_NUMBER,
+    ]
+
+
+@pytest.mark.parametrize("schema", [CRITEO, MIXED, UNLABELLED], ids=lambda schema: schema.name)
+def test_a_schema_survives_being_written_down(schema: Schema) -> None:
+    assert from_tree(Schema, schema.model_dump(mode="json")) == schema
+
+
+def test_rows_to_be_scored_differ_by_the_label_alone() -> None:
+    assert CRITEO.columns[1:] == CRITEO_UNLABELLED.columns
+    assert CRITEO.columns[0].role == "label"

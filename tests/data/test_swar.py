@@ -1,0 +1,115 @@
+"""Eight bytes in a register against the same question asked of a Python string."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from numba import njit
+from numpy.typing import NDArray
+
+from recmill.data import swar
+from tests.data.lines import TELLING_BYTES
+
+Words = NDArray[np.uint64]
+HEX_DIGITS = b"0123456789abcdefABCDEF"
+
+# Not cached: numba would not notice a change in swar.py, and answer with yesterday's machine code.
+
+
+@njit
+def _leading_digits(words: Words) -> Words:
+    return np.array([swar.count_leading_digits(word) for word in words])
+
+
+@njit
+def _decoded_digits(words: Words, counts: Words) -> Words:
+    return np.array([swar.decode_digits(words[i], counts[i]) for i in range(len(words))])
+
+
+@njit
+def _hex(words: Words) -> tuple[NDArray[np.bool_], Words]:
+    return np.array([swar.are_hex8(word) for word in words]), np.array([swar.decode_hex8(word) for word in words])
+
+
+@njit
+def _bytes_counted(words: Words, pattern: np.uint64) -> Words:
+    return np.array([swar.count_bytes(word, pattern) for word in words])
+
+
+@njit
+def _bits(words: Words) -> tuple[Words, Words]:
+    return np.array([swar.trailing_zeros(word) for word in words]), np.array([swar.count_ones(word) for word in words])
+
+
+@njit
+def _loaded(array: NDArray[np.uint8], last: int) -> tuple[Words, NDArray[np.uint8]]:
+    words = np.array([swar.load_u64(array, at) for at in range(last)])
+    return words, np.array([swar.load_u8(array, at) for at in range(last)])
+
+
+def _words(texts: list[bytes]) -> Words:
+    return np.frombuffer(b"".join(texts), "<u8")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[bytes]:
+    """Eight characters each: arbitrary, or digits of one kind with a few telling ones among them."""
+    random = Random(3)
+    out = [random.randbytes(8) for _ in range(5_000)]
+    for alphabet in (b"0123456789", HEX_DIGITS, TELLING_BYTES):
+        for _ in range(10_000):
+            text = bytearray(random.choices(alphabet, k=8))
+            for _ in range(random.randrange(3)):
+                text[random.randrange(8)] = random.choice((random.randrange(256), random.choice(TELLING_BYTES)))
+            out.append(bytes(text))
+    return out + [bytes([byte]) * 8 for byte in range(256)]
+
+
+def test_every_byte_in_every_place_is_told_apart() -> None:
+    texts = [b"5" * at + bytes([byte]) + b"7" * (7 - at) for at in range(8) for byte in range(256)]
+    leading = [8 if chr(t[at]) in "0123456789" else at for t, at in zip(texts, np.repeat(range(8), 256), strict=True)]
+    assert _leading_digits(_words(texts)).tolist() == leading
+    assert _hex(_words(texts))[0].tolist() == [set(text) <= set(HEX_DIGITS) for text in texts]
+
+
+def test_leading_digits_are_counted(texts: list[bytes]) -> None:
+    expected = [len(text) - len(text.lstrip(b"0123456789")) for text in texts]
+    assert _leading_digits(_words(texts)).tolist() == expected
+
+
+def test_digits_are_decoded_whatever_follows_them(texts: list[bytes]) -> None:
+    runs = [(text, len(text) - len(text.lstrip(b"0123456789"))) for text in texts]
+    runs = [(text, shorter) for text, count in runs for shorter in range(1, count + 1)]
+    actual = _decoded_digits(_words([text for text, _ in runs]), np.array([count for _, count in runs], np.uint64))
+    assert actual.tolist() == [int(text[:count]) for text, count in runs]
+
+
+def test_hex_digits_are_recognised_and_decoded(texts: list[bytes]) -> None:
+    are_hex, decoded = _hex(_words(texts))
+    expected = [set(text) <= set(HEX_DIGITS) for text in texts]
+    assert are_hex.tolist() == expected
+    assert 1000 < sum(expected) < len(texts)
+    assert decoded[are_hex].tolist() == [int(text, 16) for text, yes in zip(texts, expected, strict=True) if yes]
+
+
+@pytest.mark.parametrize("byte", [0, 9, 10, 11, 0x7F, 0x80, 0x8A, 0xFF])
+def test_bytes_are_counted(texts: list[bytes], byte: int) -> None:
+    texts = texts + [text.translate(bytes([byte]) * 128 + bytes(range(128, 256))) for text in texts]
+    pattern = np.uint64(int.from_bytes(bytes([byte]) * 8))
+    assert _bytes_counted(_words(texts), pattern).tolist() == [text.count(byte) for text in texts]
+
+
+def test_bits_are_counted() -> None:
+    random = Random(4)
+    words = [0, *(1 << i for i in range(64)), *(random.getrandbits(64) << random.randrange(64) for _ in range(1000))]
+    words = [word % 2**64 for word in words]
+    zeros, ones = _bits(np.array(words, np.uint64))
+    assert zeros.tolist() == [(word & -word).bit_length() - 1 if word else 64 for word in words]
+    assert ones.tolist() == [word.bit_count() for word in words]
+
+
+def test_loads_take_the_bytes_in_order_at_any_alignment() -> None:
+    text = Random(5).randbytes(40)
+    words, octets = _loaded(np.frombuffer(text, np.uint8), 33)
+    assert words.tolist() == [int.from_bytes(text[at : at + 8], "little") for at in range(33)]
+    assert octets.tolist() == list(text[:33])

@@ -1,0 +1,43 @@
+import json
+import random
+from pathlib import Path
+
+from recmill.train.job import run_job
+from tests.laws.kill import model_bytes, train_under_fire
+
+
+def test_a_run_killed_three_times_ends_with_the_same_bytes(tiny_world_dir: Path, tmp_path: Path) -> None:
+    words = ["demo", "--data", str(tiny_world_dir)]
+    for assignment in (
+        f"data.table_rows={[50] * 26}",
+        "data.global_batch=50",
+        "stop.max_epochs=6",
+        "cadence.log_every_steps=20",
+        "cadence.save_every_steps=30",
+    ):
+        words += ["--set", assignment]
+    left_alone, under_fire = tmp_path / "left_alone", tmp_path / "under_fire"
+    assert train_under_fire(words, left_alone, num_kills=0, rng=random.Random(0)) == 0
+    assert train_under_fire(words, under_fire, num_kills=3, rng=random.Random(1)) == 3
+    assert model_bytes(left_alone) == model_bytes(under_fire)
+    expected, actual = (json.loads((run / "results.json").read_text()) for run in (left_alone, under_fire))
+    for name in ("step", "epoch", "rows", "validation", "test"):
+        assert actual[name] == expected[name]
+    steps = [json.loads(line)["step"] for line in (under_fire / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps), "records of the steps that were lost must be gone"
+
+
+def test_left_over_scratch_directories_do_not_matter(tiny_world_dir: Path, tmp_path: Path) -> None:
+    """A kill in the middle of a save leaves a hidden directory; resuming ignores it."""
+    from recmill.config import from_tree, with_assignments
+    from recmill.recipes import find_recipe
+    from recmill.train.config import TrainConfig
+
+    tree = find_recipe("demo")().model_dump(mode="json", exclude_none=True)
+    words = [f"data.dir={str(tiny_world_dir)!r}", f"data.table_rows={[50] * 26}", "stop.max_steps=2"]
+    config = from_tree(TrainConfig, with_assignments(tree, words))
+    run_job(config, tmp_path / "run")
+    torn = tmp_path / "run" / "checkpoints" / ".step_0000000009.4711"
+    torn.mkdir()
+    (torn / "dense.safetensors").write_bytes(b"half")
+    assert run_job(config, tmp_path / "run", resume=True)["step"] == 2
