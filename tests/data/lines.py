@@ -102,7 +102,11 @@ def plain_field(random: Random, column: Column) -> bytes:
 
 
 def odd_field(random: Random, column: Column) -> bytes:
-    """A field that the kernel does not accept, or one of another kind."""
+    """A field with one byte changed, one the kernel does not accept, or one of another kind."""
+    field = bytearray(plain_field(random, column))
+    if field and random.random() < 0.6:
+        field[random.randrange(len(field))] = random.choice(TELLING_BYTES)
+        return bytes(field)
     _, wide, wrong = _FIELDS[column.role, column.kind]
     other = random.choice(_FIELDS[random.choice(list(_FIELDS))][0])
     return random.choice((*wide, *wrong, other))
@@ -118,17 +122,17 @@ def odd_line(random: Random, schema: Schema) -> bytes:
     """A line with one odd field, a few changed bytes, a field too many or too few, or another line end."""
     line = bytearray(plain_line(random, schema))
     separator = schema.separator.encode()
-    change = random.randrange(5)
-    if change == 0:
+    change = random.randrange(8)
+    if change > 3:
         fields = bytes(line).split(separator)
         at = random.randrange(len(fields))
         fields[at] = odd_field(random, schema.columns[at])
         return separator.join(fields)
-    if change == 1:
+    if change == 0:
         return random.choice((bytes(line) + separator, bytes(line).partition(separator)[2], separator + bytes(line)))
-    if change == 2:
+    if change == 1:
         return bytes(line) + random.choice((b"\r", b"\r\r", b" ", b"\0"))
-    if change == 3:
+    if change == 2:
         return bytes(line[: random.randrange(len(line) + 1)])
     for _ in range(random.randint(1, 3)):
         at, byte = random.randrange(len(line) + 1), random.choice(TELLING_BYTES)

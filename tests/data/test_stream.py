@@ -40,13 +40,14 @@ def _segments(
     directory: Path, sizes: Sequence[int], *, bad_every: int = 0, newline_at_end: bool = True
 ) -> list[Segment]:
     """Files of so many rows, numbered on from file to file; before every so many-th row a line that is none."""
-    segments, number = [], 0
+    segments, first = list[Segment](), 0
     for i, size in enumerate(sizes):
         lines = list[bytes]()
-        for number in range(number, number + size):  # noqa: B020, PLR1704
-            lines += [b"bad line"] if bad_every and number % bad_every == 0 else []
+        for number in range(first, first + size):
+            if bad_every and number % bad_every == 0:
+                lines.append(b"bad line")
             lines.append(_line(number))
-        number += bool(size)
+        first += size
         text = b"".join(line + b"\n" for line in lines)
         segments.append(whole(new_source(directory / f"day_{i}", text if newline_at_end else text[:-1])))
     return segments
@@ -74,6 +75,13 @@ def _all(
         return list(stream)
 
 
+def _by_epoch(batches: Sequence[Batch]) -> dict[int, list[Batch]]:
+    epochs: dict[int, list[Batch]] = {}
+    for batch in batches:
+        epochs.setdefault(batch.position.epoch, []).append(batch)
+    return epochs
+
+
 @pytest.fixture(autouse=True)
 def _no_thread_stays_behind() -> Iterator[None]:
     before = set(threading.enumerate())
@@ -93,7 +101,7 @@ RESUMED_ORDERS = {
     "shuffled": Order(16, seed=3, num_lanes=4, block_bytes=100),
     "across epochs": Order(16, seed=3, epochs=3, num_lanes=4, block_bytes=150),
     "uneven lanes": Order(11, seed=5, epochs=2, num_lanes=3, block_bytes=64),
-    "blocks of a few bytes": Order(10, seed=5, epochs=2, num_lanes=2, block_bytes=3),
+    "blocks of a few bytes": Order(10, seed=5, epochs=2, num_lanes=2, block_bytes=8),
     "one block a lane": Order(13, seed=6, epochs=2, num_lanes=5, block_bytes=1 << 20),
     "batch larger than all": Order(1000, seed=1, epochs=3, num_lanes=4, block_bytes=100),
 }
@@ -122,15 +130,18 @@ def test_an_endless_stream_resumes_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["first", "last", "everywhere but one"])
-def test_blocks_of_bad_rows_alone_are_counted_once(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize(("seed", "num_lanes"), [(None, 1), (4, 2)])
+def test_blocks_of_bad_rows_alone_are_counted_once(
+    tmp_path: Path, where: str, seed: int | None, num_lanes: int
+) -> None:
     bad, good = b"bad line\n" * 30, b"".join(_line(i) + b"\n" for i in range(20))
     text = {"first": bad + good, "last": good + bad, "everywhere but one": bad + _line(0) + b"\n" + bad}[where]
     segments = [whole(new_source(tmp_path / "day_0", text))]
-    for order in (Order(4, seed=4, epochs=2, num_lanes=2, block_bytes=40), Order(4, epochs=2, block_bytes=40)):
-        assert_resumes_everywhere(lambda at, order=order: Stream(_reader("skip"), segments, order, start=at))  # type: ignore[misc]
-        with Stream(_reader("skip"), segments, order) as stream:
-            num_skipped = sum(batch.num_skipped for batch in stream)
-            assert num_skipped + stream.trailing_skipped == 2 * text.count(b"bad line")
+    order = Order(4, seed, epochs=2, num_lanes=num_lanes, block_bytes=40)
+    assert_resumes_everywhere(lambda at: Stream(_reader("skip"), segments, order, start=at))
+    with Stream(_reader("skip"), segments, order) as stream:
+        num_skipped = sum(batch.num_skipped for batch in stream)
+        assert num_skipped + stream.trailing_skipped == 2 * text.count(b"bad line")
 
 
 def test_a_stream_opened_at_its_end_is_empty(tmp_path: Path) -> None:
@@ -263,6 +274,15 @@ def test_epochs_and_seeds_have_orders_of_their_own(tmp_path: Path) -> None:
     assert len(set(first_places)) > 1
 
 
+def test_epochs_differ_in_the_order_of_blocks_and_of_the_rows_within(tmp_path: Path) -> None:
+    segments = _segments(tmp_path, (100,))
+    blocks = Blocks(segments, Order(10, seed=1, num_lanes=2, block_bytes=50))
+    assert blocks.num_blocks > 10
+    assert blocks.deal(0).tolist() != blocks.deal(1).tolist()
+    batches = _by_epoch(_all(segments, Order(100, seed=1, epochs=2)))
+    assert _numbers(batches[0]) != _numbers(batches[1]), "one block, two orders"
+
+
 def test_rows_are_shuffled_within_a_block_and_across_blocks(tmp_path: Path) -> None:
     segments = _segments(tmp_path, (400,))
     one_block = _numbers(_all(segments, Order(400, 1)))
@@ -277,13 +297,6 @@ def test_the_same_seed_gives_the_same_order(tmp_path: Path) -> None:
 
 
 # Law world: several processes see the global batches of one.
-
-
-def _by_epoch(batches: Sequence[Batch]) -> dict[int, list[Batch]]:
-    epochs: dict[int, list[Batch]] = {}
-    for batch in batches:
-        epochs.setdefault(batch.position.epoch, []).append(batch)
-    return epochs
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -345,12 +358,23 @@ def test_a_stream_left_early_ends_its_threads(tmp_path: Path) -> None:
             stream.close()
 
 
+def test_a_stream_closed_while_its_producer_waits_for_room_ends(tmp_path: Path) -> None:
+    segments = _segments(tmp_path, (400,))
+    with Stream(_reader(), segments, Order(5, 1, None, 5, 50), ahead=ReadAhead(1, 1)) as stream:
+        while not stream._ready.full():
+            pass
+
+
 def test_a_consumer_that_fails_ends_the_threads(tmp_path: Path) -> None:
     segments = _segments(tmp_path, (400,))
     before = set(threading.enumerate())
-    with pytest.raises(ZeroDivisionError), Stream(_reader(), segments, Order(5, 1, None, 5, 50)) as stream:
-        for batch in stream:
-            batch.num_rows // 0
+
+    def fail() -> None:
+        with Stream(_reader(), segments, Order(5, 1, None, 5, 50)) as stream:
+            raise ZeroDivisionError(next(stream).num_rows)
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert set(threading.enumerate()) <= before
 
 
@@ -375,14 +399,13 @@ def test_batches_in_front_of_a_bad_row_still_come(tmp_path: Path) -> None:
     stream = Stream(_reader(), [whole(new_source(tmp_path / "day_0", b"\n".join(lines)))], Order(4, block_bytes=24))
     seen = list[Batch]()
     with pytest.raises(BadRowError, match=r"day_0:26: "):
-        for batch in stream:
-            seen.append(batch)  # noqa: PERF402
+        seen.extend(stream)
     assert _numbers(seen) == list(range(4 * len(seen)))
     assert 12 <= 4 * len(seen) <= 25
 
 
 class _Failing(TextReader):
-    def read(self, segments: Sequence[Segment]) -> Block:
+    def read(self, segments: Sequence[Segment]) -> Block:  # noqa: ARG002
         raise MemoryError("no room for a block")
 
 

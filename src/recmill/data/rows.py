@@ -73,14 +73,20 @@ def _complaint(field: bytes, column: Column) -> str | None:
     if column.kind == "float":
         is_finite = _FLOAT.fullmatch(field) and np.isfinite(float(field))
         return None if is_finite else "not a finite decimal number"
-    is_int64 = _INTEGER.fullmatch(field) and len(field.lstrip(b"-0")) <= 19 and abs(int(field)) <= _INT64_MAX
+    digits = field.lstrip(b"-0")  # Python refuses to convert thousands of digits, be they zeros
+    is_int64 = _INTEGER.fullmatch(field) and len(digits) <= 19 and int(digits or b"0") <= _INT64_MAX
     return None if is_int64 else "not an integer of 64 bits"
 
 
 def _number(field: bytes, column: Column) -> float:
     if not field:
         return float("nan")
-    return float(int(field)) if column.kind == "int" else float(field)
+    return float(_integer(field)) if column.kind == "int" else float(field)
+
+
+def _integer(field: bytes) -> int:
+    magnitude = int(field.lstrip(b"-0") or b"0")
+    return -magnitude if field.startswith(b"-") else magnitude
 
 
 def _category(field: bytes, column: Column) -> int:
@@ -89,6 +95,6 @@ def _category(field: bytes, column: Column) -> int:
     if column.kind == "hex":
         return int(field, 16)
     if column.kind == "int":
-        return int(field) % 2**64
+        return _integer(field) % 2**64
     hashed = int(xxh64(np.frombuffer(field, np.uint8), 0, len(field), np.uint64(0)))
     return hashed ^ 1 if hashed == MISSING_CATEGORY else hashed

@@ -49,6 +49,8 @@ class Schema(Settings):
         """Refuse what no file can satisfy."""
         if len(self.separator.encode()) != 1 or self.separator in FORBIDDEN_SEPARATORS:
             raise ConfigError(f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma")
+        if not self.columns:
+            raise ConfigError(f"schema {self.name} names no column; a line has at least one")
         names = [column.name for column in self.columns]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ConfigError(f"schema {self.name} names {', '.join(sorted(twice))} more than once")

@@ -97,6 +97,8 @@ def open_plain(path: Path) -> IO[bytes]:
     scratch = tempfile.TemporaryFile(dir=scratch_dir)  # noqa: SIM115 the caller closes it
     try:
         with path.open("rb") as packed:
+            if path.stat().st_size == 0:
+                raise EOFError("it has no bytes")
             (_unpack_gzip if path.suffix == ".gz" else _unpack_zstd)(packed, scratch)
         scratch.flush()
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:

@@ -67,7 +67,10 @@ def find_files(data_dir: Path, patterns: Sequence[str], setting: str) -> list[Pa
     """The files that match the patterns, in the patterns' order and by name within one."""
     found: list[Path] = []
     for pattern in patterns:
-        matches = [path for path in sorted(data_dir.glob(pattern)) if path.is_file()]
+        try:
+            matches = [path for path in sorted(data_dir.glob(pattern)) if path.is_file()]
+        except (ValueError, NotImplementedError) as error:
+            raise DataError(f"{setting}: {pattern!r} is not a pattern of files within {data_dir}: {error}") from None
         if not matches:
             raise DataError(f"{setting}: no file in {data_dir} matches {pattern!r}")
         found += [path for path in matches if path not in found]
@@ -98,8 +101,7 @@ def refuse_overlap(
     """Complain if a line belongs to both."""
     for a in first_segments:
         for b in second_segments:
-            same_file = a.source.path.resolve() == b.source.path.resolve()
-            if same_file and max(a.start, b.start) < min(a.stop, b.stop):
+            if a.source.path.samefile(b.source.path) and max(a.start, b.start) < min(a.stop, b.stop):
                 raise DataError(f"{a.source.path} has lines in both {first} and {second}; a split may share none")
 
 

@@ -15,8 +15,8 @@ def build() -> TrainConfig:
     return TrainConfig(
         data=DataConfig(
             # A table's row is the value modulo its size, so values meet by chance. Four rows for each value, and
-            # never fewer than 20,000, keep most of them apart.
-            table_rows=tuple(max(20_000, 4 * rows) for rows in scaled_table_rows(SYNTH_SCALE)),
+            # never fewer than 5,000, keep most of them apart.
+            table_rows=tuple(max(5_000, 4 * rows) for rows in scaled_table_rows(SYNTH_SCALE)),
             global_batch=1024,
         ),
         model=DlrmConfig(embedding_dim=16, bottom=(64, 16), top=(128, 64, 1)),
