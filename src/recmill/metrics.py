@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from recmill.jit import njit
 
 Keys = NDArray[np.uint32]
 

@@ -3,7 +3,8 @@
 import zlib
 
 import numpy as np
-from numba import njit, uint64
+
+from recmill.jit import njit, uint64
 
 
 def stream_key(seed: int, *name: str | int) -> int:

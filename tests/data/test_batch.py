@@ -28,11 +28,11 @@ def test_rows_are_a_view() -> None:
     assert part.labels.tolist() == [6] * 3
 
 
-@given(epoch=st.integers(0, 10**6), positions=st.lists(cursors).map(tuple))
-def test_a_position_survives_being_written_down(epoch: int, positions: tuple[Cursor, ...]) -> None:
-    position = Position(epoch, positions)
+@given(positions=st.lists(cursors).map(tuple))
+def test_a_position_survives_being_written_down(positions: tuple[Cursor, ...]) -> None:
+    position = Position(positions)
     assert Position.from_json(json.loads(json.dumps(position.to_json()))) == position
 
 
 def test_a_batch_has_as_many_rows_as_its_columns() -> None:
-    assert Batch(empty_columns(5, 1, 1), Position(0, ())).num_rows == 5
+    assert Batch(empty_columns(5, 1, 1), Position(())).num_rows == 5

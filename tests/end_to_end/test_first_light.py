@@ -15,7 +15,6 @@ from recmill.train.inputs import Inputs
 from recmill.train.job import run_job
 from tests.laws.learns import assert_learns
 
-
 # A third of the demo's rows: more and larger steps, and smaller tables, whose rows start further from zero.
 FOR_FEWER_ROWS = (
     f"data.table_rows={[max(1000, rows) for rows in scaled_table_rows(SYNTH_SCALE)]}",

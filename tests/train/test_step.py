@@ -78,7 +78,7 @@ def test_the_first_non_finite_tensor_is_named(place: str, resolve: Resolve) -> N
         dense = batch.columns.dense.copy()
         dense[0, 0] = np.inf
         columns = Columns(dense, batch.columns.ids, batch.columns.labels)
-        batch = Batch(columns, Position(0, ()))
+        batch = Batch(columns, Position(()))
         expected = "the dense input"
     else:
         with torch.no_grad():

@@ -1,7 +1,7 @@
 """Batches, and columns of encoded rows; a batch knows where it came from."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,27 +37,32 @@ def empty_columns(num_rows: int, num_dense: int, num_categories: int) -> Columns
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where one lane stands: rows taken from the block that is `ordinal`-th in the lane's order."""
+    """Where one lane stands: in its epoch, rows taken from the block that is `ordinal`-th in the lane's order."""
 
+    epoch: int = 0
     ordinal: int = 0
     row: int = 0
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a stream stands once a batch is spent: the epoch, and a cursor for every lane it reads."""
+    """Where a stream stands once a batch is spent: a cursor for every lane it reads."""
 
-    epoch: int
     cursors: tuple[Cursor, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def epoch(self) -> int:
+        """How many passes over the data all lanes have finished."""
+        return min(cursor.epoch for cursor in self.cursors)
+
+    def to_json(self) -> list[list[int]]:
         """Plain data for a checkpoint."""
-        return {"epoch": self.epoch, "cursors": [[c.ordinal, c.row] for c in self.cursors]}
+        return [[cursor.epoch, cursor.ordinal, cursor.row] for cursor in self.cursors]
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> "Position":
+    def from_json(data: list[list[int]]) -> "Position":
         """What `to_json` wrote."""
-        return Position(data["epoch"], tuple(Cursor(ordinal, row) for ordinal, row in data["cursors"]))
+        return Position(tuple(Cursor(epoch, ordinal, row) for epoch, ordinal, row in data))
 
 
 @dataclass(frozen=True)

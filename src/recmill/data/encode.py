@@ -10,12 +10,12 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numba import njit, uint32, uint64
 from numpy.typing import NDArray
 
 from recmill.config import Settings
 from recmill.data.text import MISSING_CATEGORY
 from recmill.errors import ConfigError
+from recmill.jit import njit, uint32, uint64
 from recmill.seeds import mix64, stream_key
 
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]

@@ -1,9 +1,9 @@
 """XXH64 of bytes, inside kernels."""
 
 import numpy as np
-from numba import njit, uint64
 
 from recmill.data.swar import load_u64
+from recmill.jit import njit, uint64
 
 _P1 = np.uint64(11400714785074694791)
 _P2 = np.uint64(14029467366897019727)

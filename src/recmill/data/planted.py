@@ -12,10 +12,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, uint32, uint64
 from numpy.typing import NDArray
 
 from recmill.data.criteo import NUM_CATEGORIES, NUM_DENSE, scaled_table_rows
+from recmill.jit import njit, uint32, uint64
 from recmill.seeds import mix64, stream_key
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns, empty_columns
@@ -24,6 +23,7 @@ from recmill.data.schema import Schema
 from recmill.data.source import Segment, Source
 from recmill.data.text import FULL, NEWLINE, ODD_LINE, Layout, RawColumns, count_lines, parse_rows
 from recmill.errors import BadRowError
+from recmill.jit import njit
 
 BadRowPolicy = Literal["fail", "skip"]
 

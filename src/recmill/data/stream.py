@@ -4,8 +4,10 @@
    in it.
 2. A seeded permutation deals the blocks to a fixed number of lanes, the same number of bytes to each.
 3. A lane shuffles the rows within each of its blocks and hands them out one after the other.
-4. A global batch takes an equal share of every lane. A process of several reads the lanes rank, rank + size, …:
-   whatever their number, all together see the same global batches, and each reads only its part of the files.
+4. A global batch takes an equal share of every lane. A lane at the end of an epoch goes on to the next one without
+   waiting for the others, so all batches but the last of a run are full, and lanes know nothing of each other:
+   a process of several reads the lanes rank, rank + size, …, and whatever their number, all together see the same
+   global batches while each reads only its part of the files.
 5. Blocks are parsed ahead by threads and batches put together by one more. A batch carries the position behind it,
    and a stream opened at that position yields exactly the rest.
 """
@@ -15,21 +17,22 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, count, islice
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Columns, Cursor, Position
 from recmill.data.reader import Block, TextReader
 from recmill.data.source import Segment
 from recmill.errors import DataError
+from recmill.jit import njit
 from recmill.seeds import rng
 
 
@@ -43,9 +46,14 @@ class Order:
     num_lanes: int = 1
     block_bytes: int = 1 << 20
 
+    @property
+    def lanes(self) -> range:
+        """The lanes in use: no more than a batch has rows, so that each gives some to every batch."""
+        return range(min(self.num_lanes, self.global_batch))
+
     def share(self, lane: int) -> int:
         """How many rows of a global batch come from a lane; the shares add up to the batch."""
-        return self.global_batch * (lane + 1) // self.num_lanes - self.global_batch * lane // self.num_lanes
+        return self.global_batch * (lane + 1) // len(self.lanes) - self.global_batch * lane // len(self.lanes)
 
 
 @dataclass(frozen=True)
@@ -71,16 +79,31 @@ class Blocks:
         self._segments = segments
         self._starts = [0, *accumulate(segment.num_bytes for segment in segments)]
         self.num_bytes = self._starts[-1]
-        self.per_lane = max(1, round(self.num_bytes / (order.num_lanes * order.block_bytes)))
-        self.num_blocks = self.per_lane * order.num_lanes
-        self._order = order
+        self._num_lanes = len(order.lanes)
+        self.per_lane = max(1, round(self.num_bytes / (self._num_lanes * order.block_bytes)))
+        self.num_blocks = self.per_lane * self._num_lanes
+        self._seed = order.seed
+        self.deal = lru_cache(maxsize=2)(self._deal)  # lanes are in one epoch or at the seam of two
 
-    def deal(self, epoch: int) -> NDArray[np.int64]:
+    def _deal(self, epoch: int) -> NDArray[np.int64]:
         """The numbers of the blocks in an epoch's order, (lane, ordinal)."""
         numbers = np.arange(self.num_blocks)
-        if self._order.seed is not None:
-            numbers = rng(self._order.seed, "blocks", epoch).permutation(numbers)
-        return numbers.reshape(self.per_lane, self._order.num_lanes).T
+        if self._seed is not None:
+            numbers = rng(self._seed, "blocks", epoch).permutation(numbers)
+        return numbers.reshape(self.per_lane, self._num_lanes).T
+
+    def sequence(self, lane: int, start: Cursor, epochs: int | None) -> Iterator[tuple[int, int]]:
+        """Epoch and number of a lane's blocks, from the one in which a cursor stands to the end of the last epoch."""
+        first = start.ordinal
+        for epoch in count(start.epoch) if epochs is None else range(start.epoch, epochs):
+            for number in self.deal(epoch)[lane, first:].tolist():
+                yield epoch, number
+            first = 0
+
+    def describe(self) -> str:
+        """The first file and how many follow it, for messages."""
+        names = [str(segment.source.path) for segment in self._segments] or ["no files"]
+        return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
     def pieces(self, number: int) -> list[Segment]:
         """The lines of a block, which may lie in several files."""
@@ -117,41 +140,45 @@ class Lane:
     """One sequence of blocks, parsed ahead, and the place within it."""
 
     def __init__(
-        self, numbers: Sequence[int], cursor: Cursor, lookahead: int, submit: Callable[[int], "Future[ShuffledBlock]"]
+        self, blocks: Iterator["Future[ShuffledBlock]"], start: Cursor, per_epoch: int, lookahead: int
     ) -> None:
-        self.cursor = cursor
-        self._unread = deque(numbers[cursor.ordinal :])
-        self._lookahead = lookahead
-        self._submit = submit
-        self._parsing: deque[Future[ShuffledBlock]] = deque()
+        self.cursor = start
+        self._blocks = blocks  # asked for the next one, it has it parsed in the background
+        self._per_epoch = per_epoch
+        self._ahead = deque(islice(blocks, lookahead))
         self._open: ShuffledBlock | None = None
-        self._read_ahead()
 
-    def _read_ahead(self) -> None:
-        while self._unread and len(self._parsing) < self._lookahead:
-            self._parsing.append(self._submit(self._unread.popleft()))
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the last block of the last epoch is spent."""
+        return self._open is None and not self._ahead
 
     def _open_block(self) -> ShuffledBlock | None:
         """The block in which the cursor stands, or None behind the last one."""
-        if self._open is None and self._parsing:
-            self._open = self._parsing.popleft().result()
-            self._read_ahead()
+        if self._open is None and self._ahead:
+            self._open = self._ahead.popleft().result()
+            self._ahead.extend(islice(self._blocks, 1))
         return self._open
 
     def take(self, wanted: int, out: Columns, at: int) -> tuple[int, int]:
-        """Write up to `wanted` rows into `out`; how many there were, and how many bad lines were passed over."""
-        taken, num_skipped = 0, 0
-        while taken < wanted and (opened := self._open_block()) is not None:
+        """Write up to `wanted` rows into `out`; how many there were, and how many bad lines were passed over.
+
+        Fewer than wanted come at the end, or when a whole epoch of the lane holds no row.
+        """
+        taken, num_skipped, num_barren = 0, 0, 0
+        while taken < wanted and num_barren < self._per_epoch and (opened := self._open_block()) is not None:
             row = self.cursor.row
             if row == 0:
                 num_skipped += opened.block.num_skipped
             rows = opened.row_order[row : row + wanted - taken]
             _copy_rows(opened.block.columns, rows, out, at + taken)
             taken += len(rows)
+            num_barren = 0 if len(rows) else num_barren + 1
             if row + len(rows) < len(opened.row_order):
-                self.cursor = Cursor(self.cursor.ordinal, row + len(rows))
+                self.cursor = replace(self.cursor, row=row + len(rows))
             else:
-                self.cursor = Cursor(self.cursor.ordinal + 1, 0)
+                epoch, ordinal = divmod(self.cursor.ordinal + 1, self._per_epoch)
+                self.cursor = Cursor(self.cursor.epoch + epoch, ordinal)
                 self._open = None
         return taken, num_skipped
 
@@ -172,10 +199,10 @@ class Stream:
         self._reader = reader
         self._order = order
         self._blocks = Blocks(segments, order)
-        self._lanes = range(part.rank, order.num_lanes, part.size)
-        self._start = start or Position(0, (Cursor(),) * len(self._lanes))
-        self._lookahead = max(1, 2 * ahead.threads // order.num_lanes)
-        self._threads = ahead.threads
+        self._lanes = order.lanes[part.rank :: part.size]
+        self._is_alone = part.size == 1
+        self._start = start or Position((Cursor(),) * len(self._lanes))
+        self._lookahead = max(1, 2 * ahead.threads // len(order.lanes))
         self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue(ahead.batches)
         self._closing = threading.Event()
         self.blocked_s = 0.0  # how long the consumer waited for the latest batch
@@ -242,35 +269,30 @@ class Stream:
         self._ready.put(end)
 
     def _batches(self) -> Iterator[Batch]:
-        epoch, cursors = self._start.epoch, self._start.cursors
-        pending_skipped = 0
-        while self._order.epochs is None or epoch < self._order.epochs:
-            lanes = self._open_lanes(epoch, cursors)
-            num_rows = 0
-            while True:
-                columns, num_skipped = self._next_columns(lanes)
-                pending_skipped += num_skipped
-                if columns.num_rows == 0:
-                    break
-                num_rows += columns.num_rows
-                yield Batch(columns, Position(epoch, tuple(lane.cursor for lane in lanes)), pending_skipped)
-                pending_skipped = 0
-            began_at_start = not any(cursor.ordinal or cursor.row for cursor in cursors)
-            if num_rows == 0 and began_at_start:
-                raise DataError(f"there is no row to read; {pending_skipped} bad lines were passed over")
-            epoch, cursors = epoch + 1, (Cursor(),) * len(lanes)
+        lanes = [self._open_lane(lane, cursor) for lane, cursor in zip(self._lanes, self._start.cursors, strict=True)]
+        num_batches, num_empty, pending_skipped = 0, 0, 0
+        while not all(lane.is_exhausted for lane in lanes):
+            columns, num_skipped = self._next_columns(lanes)
+            pending_skipped += num_skipped
+            position = Position(tuple(lane.cursor for lane in lanes))
+            if columns.num_rows or not self._is_alone:  # of several processes, each keeps step with the others
+                yield Batch(columns, position, pending_skipped)
+                num_batches, num_empty, pending_skipped = num_batches + 1, 0, 0
+                continue
+            # Each lane passed over an epoch of blocks. Once all have passed one and the same epoch, there is no row.
+            num_empty += 1
+            if num_empty > 2 + max(cursor.epoch for cursor in position.cursors) - position.epoch:
+                break
         self.trailing_skipped = pending_skipped
+        began_at_start = self._start.cursors == (Cursor(),) * len(lanes)
+        if num_batches == 0 and began_at_start and self._is_alone:
+            why = "all lines are bad, and were passed over" if pending_skipped else "the files hold no line"
+            raise DataError(f"there is no row to read in {self._blocks.describe()}: {why}")
 
-    def _open_lanes(self, epoch: int, cursors: Sequence[Cursor]) -> list[Lane]:
-        dealt = self._blocks.deal(epoch)
-
-        def submit(number: int) -> Future[ShuffledBlock]:
-            return self._pool.submit(self._read_block, epoch, number)
-
-        return [
-            Lane(dealt[lane].tolist(), cursor, self._lookahead, submit)
-            for lane, cursor in zip(self._lanes, cursors, strict=True)
-        ]
+    def _open_lane(self, lane: int, start: Cursor) -> Lane:
+        sequence = self._blocks.sequence(lane, start, self._order.epochs)
+        parsed = (self._pool.submit(self._read_block, epoch, number) for epoch, number in sequence)
+        return Lane(parsed, start, self._blocks.per_lane, self._lookahead)
 
     def _read_block(self, epoch: int, number: int) -> ShuffledBlock:
         block = self._reader.read(self._blocks.pieces(number))

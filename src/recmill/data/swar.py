@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from recmill.jit import njit
 
 HIGH = np.uint64(0x8080808080808080)
 ASCII_ZEROS = np.uint64(0x3030303030303030)

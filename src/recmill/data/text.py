@@ -10,11 +10,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, uint64
 from numpy.typing import NDArray
 
 from recmill.data.hashing import xxh64
 from recmill.data.swar import are_hex8, count_bytes, count_leading_digits, decode_digits, decode_hex8, load_u8, load_u64
+from recmill.jit import njit, uint64
 
 NEWLINE = np.uint8(10)
 NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)

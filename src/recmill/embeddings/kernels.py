@@ -10,10 +10,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange, uint64
 from numpy.typing import NDArray
 
 from recmill.embeddings.table import TableOptimizerKind
+from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
 
 # Legend: B rows of the batch, F tables, D dimension, R rows of all tables.

@@ -19,7 +19,7 @@ class Progress:
 
     @property
     def epoch(self) -> int:
-        """The pass over the data in which the latest batch lay."""
+        """Passes over the data that are finished."""
         return self.position.epoch if self.position else 0
 
     def after(self, batch: Batch, *, step_s: float, blocked_s: float) -> "Progress":
