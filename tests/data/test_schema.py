@@ -78,7 +78,8 @@ def test_columns_are_listed_by_role_in_file_order() -> None:
 def test_the_layout_names_every_column_to_the_kernel() -> None:
     layout = MIXED.layout()
     assert layout.separator == ord(",")
-    assert layout.kinds.tolist() == [
+    kinds = [kind for kind, first, end in layout.runs.tolist() for _ in range(first, end)]
+    assert kinds == [
         text.LABEL,
         text.FLOAT_NUMBER,
         text.STRING_CATEGORY,
@@ -87,6 +88,12 @@ def test_the_layout_names_every_column_to_the_kernel() -> None:
         text.HEX_CATEGORY,
         text.INT_NUMBER,
     ]
+    for role, kernel_kinds in (
+        ("dense", {text.INT_NUMBER, text.FLOAT_NUMBER}),
+        ("category", {text.HEX_CATEGORY, text.INT_CATEGORY, text.STRING_CATEGORY}),
+    ):
+        places = [place for kind, *ends in layout.runs.tolist() if kind in kernel_kinds for place in range(*ends)]
+        assert places == list(range(sum(column.role == role for column in MIXED.columns)))
 
 
 @pytest.mark.parametrize("schema", [CRITEO, MIXED, UNLABELLED], ids=lambda schema: schema.name)

@@ -1,5 +1,7 @@
 """Columns, their roles and kinds: the contract between data and models."""
 
+from collections import Counter
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -77,5 +79,9 @@ class Schema(Settings):
 
     def layout(self) -> text.Layout:
         """What the text kernel needs to know."""
-        kinds = [KERNEL_KINDS[column.role, column.kind] for column in self.columns]
-        return text.Layout(np.uint8(ord(self.separator)), np.array(kinds, np.int8))
+        runs, taken = list[tuple[int, int, int]](), Counter[str]()
+        for (role, kind), columns in groupby((column.role, column.kind) for column in self.columns):
+            first = taken[role]
+            taken[role] += len(list(columns))
+            runs.append((KERNEL_KINDS[role, kind], first, taken[role]))
+        return text.Layout(np.uint8(ord(self.separator)), np.array(runs, np.int64))
