@@ -35,8 +35,7 @@ def empty_columns(num_rows: int, num_dense: int, num_categories: int) -> Columns
     )
 
 
-@dataclass(frozen=True)
-class Cursor:
+class Cursor(NamedTuple):
     """Where one lane stands: in its epoch, rows taken from the block that is `ordinal`-th in the lane's order."""
 
     epoch: int = 0
@@ -57,12 +56,12 @@ class Position:
 
     def to_json(self) -> list[list[int]]:
         """Plain data for a checkpoint."""
-        return [[cursor.epoch, cursor.ordinal, cursor.row] for cursor in self.cursors]
+        return [list(cursor) for cursor in self.cursors]
 
     @staticmethod
     def from_json(data: list[list[int]]) -> "Position":
         """What `to_json` wrote."""
-        return Position(tuple(Cursor(epoch, ordinal, row) for epoch, ordinal, row in data))
+        return Position(tuple(Cursor(*place) for place in data))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@
    and a stream opened at that position yields exactly the rest.
 """
 
+import os
 import queue
 import threading
 import time
@@ -19,7 +20,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, count, islice
 from types import TracebackType
@@ -117,43 +118,33 @@ class Blocks:
         ]
 
 
-@dataclass(frozen=True)
-class ShuffledBlock:
-    """A block and the order in which its rows are handed out."""
-
-    block: Block
-    row_order: NDArray[np.int64]
-
-
 @njit(nogil=True, cache=True)
-def _copy_rows(source: Columns, row_order: NDArray[np.int64], out: Columns, at: int) -> None:
+def _copy_in_order(source: Columns, row_order: NDArray[np.int64], out: Columns) -> None:
     for i in range(len(row_order)):
         row = row_order[i]
-        out.labels[at + i] = source.labels[row]
+        out.labels[i] = source.labels[row]
         for column in range(source.dense.shape[1]):
-            out.dense[at + i, column] = source.dense[row, column]
+            out.dense[i, column] = source.dense[row, column]
         for column in range(source.ids.shape[1]):
-            out.ids[at + i, column] = source.ids[row, column]
+            out.ids[i, column] = source.ids[row, column]
 
 
 class Lane:
     """One sequence of blocks, parsed ahead, and the place within it."""
 
-    def __init__(
-        self, blocks: Iterator["Future[ShuffledBlock]"], start: Cursor, per_epoch: int, lookahead: int
-    ) -> None:
+    def __init__(self, blocks: Iterator["Future[Block]"], start: Cursor, per_epoch: int, lookahead: int) -> None:
         self.cursor = start
         self._blocks = blocks  # asked for the next one, it has it parsed in the background
         self._per_epoch = per_epoch
         self._ahead = deque(islice(blocks, lookahead))
-        self._open: ShuffledBlock | None = None
+        self._open: Block | None = None
 
     @property
     def is_exhausted(self) -> bool:
         """Whether the last block of the last epoch is spent."""
         return self._open is None and not self._ahead
 
-    def _open_block(self) -> ShuffledBlock | None:
+    def _open_block(self) -> Block | None:
         """The block in which the cursor stands, or None behind the last one."""
         if self._open is None and self._ahead:
             self._open = self._ahead.popleft().result()
@@ -167,20 +158,26 @@ class Lane:
         """
         taken, num_skipped, num_barren = 0, 0, 0
         while taken < wanted and num_barren < self._per_epoch and (opened := self._open_block()) is not None:
-            row = self.cursor.row
+            epoch, ordinal, row = self.cursor
             if row == 0:
-                num_skipped += opened.block.num_skipped
-            rows = opened.row_order[row : row + wanted - taken]
-            _copy_rows(opened.block.columns, rows, out, at + taken)
-            taken += len(rows)
-            num_barren = 0 if len(rows) else num_barren + 1
-            if row + len(rows) < len(opened.row_order):
-                self.cursor = replace(self.cursor, row=row + len(rows))
+                num_skipped += opened.num_skipped
+            rows = opened.columns.rows(row, row + wanted - taken)
+            room = out.rows(at + taken, at + taken + rows.num_rows)
+            room.dense[:], room.ids[:], room.labels[:] = rows
+            taken += rows.num_rows
+            num_barren = 0 if rows.num_rows else num_barren + 1
+            if row + rows.num_rows < opened.columns.num_rows:
+                self.cursor = Cursor(epoch, ordinal, row + rows.num_rows)
             else:
-                epoch, ordinal = divmod(self.cursor.ordinal + 1, self._per_epoch)
-                self.cursor = Cursor(self.cursor.epoch + epoch, ordinal)
+                finished_epochs, next_ordinal = divmod(ordinal + 1, self._per_epoch)
+                self.cursor = Cursor(epoch + finished_epochs, next_ordinal)
                 self._open = None
         return taken, num_skipped
+
+
+def _give_way() -> None:
+    """Let the trainer's threads go first: what is read ahead is rarely urgent."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)  # on Linux a thread has a niceness of its own
 
 
 class Stream:
@@ -207,7 +204,7 @@ class Stream:
         self._closing = threading.Event()
         self.blocked_s = 0.0  # how long the consumer waited for the latest batch
         self.trailing_skipped = 0  # bad lines behind the last batch
-        self._pool = ThreadPoolExecutor(ahead.threads, thread_name_prefix="recmill-parse")
+        self._pool = ThreadPoolExecutor(ahead.threads, "recmill-parse", initializer=_give_way)
         self._producer = threading.Thread(target=self._produce, name="recmill-batches", daemon=True)
         self._producer.start()
 
@@ -257,6 +254,7 @@ class Stream:
     def _produce(self) -> None:
         """Put batches into the queue, then None or the error that ended it."""
         end: BaseException | None = None
+        _give_way()
         try:
             for batch in self._batches():
                 self._ready.put(batch)
@@ -294,12 +292,15 @@ class Stream:
         parsed = (self._pool.submit(self._read_block, epoch, number) for epoch, number in sequence)
         return Lane(parsed, start, self._blocks.per_lane, self._lookahead)
 
-    def _read_block(self, epoch: int, number: int) -> ShuffledBlock:
+    def _read_block(self, epoch: int, number: int) -> Block:
+        """The rows of a block in the order in which they are handed out: shuffled here, while they are in the cache."""
         block = self._reader.read(self._blocks.pieces(number))
-        row_order = np.arange(block.columns.num_rows)
-        if self._order.seed is not None:
-            row_order = rng(self._order.seed, "rows", epoch, number).permutation(row_order)
-        return ShuffledBlock(block, row_order)
+        if self._order.seed is None:
+            return block
+        shuffled = self._reader.room_for(block.columns.num_rows)
+        row_order = rng(self._order.seed, "rows", epoch, number).permutation(block.columns.num_rows)
+        _copy_in_order(block.columns, row_order, shuffled)
+        return Block(shuffled, block.num_skipped)
 
     def _next_columns(self, lanes: Sequence[Lane]) -> tuple[Columns, int]:
         shares = [self._order.share(lane) for lane in self._lanes]
