@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.report import Report, add_common_options, alternate, ratio_of_medians
+from benchmarks.report import Report, add_common_options, alternate, median_ratio
 from recmill.data.criteo import capped_table_rows
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableOptimizer, TableSpec
@@ -92,13 +92,13 @@ def measure_case(case: Case, *, rounds: int) -> tuple[dict[str, float], float]:
     torch.testing.assert_close(ours, fbgemm(indices[0], offsets).detach())
     timings = alternate({"recmill": step_recmill, "fbgemm": step_fbgemm}, rounds=rounds)
     figures = {name: timing.median_s / STEPS_PER_TURN * 1e3 for name, timing in timings.items()}
-    return figures, ratio_of_medians(timings, "recmill", "fbgemm")
+    return figures, median_ratio(timings, "recmill", "fbgemm")
 
 
 def main(argv: Sequence[str]) -> int:
     """`recmill bench embeddings`."""
     parser = argparse.ArgumentParser(prog="recmill bench embeddings", description=__doc__)
-    add_common_options(parser, rounds=7)
+    add_common_options(parser, rounds=11)
     args = parser.parse_args(argv)
     report = Report("embeddings", notes={"threads": use_threads(None), "rounds": args.rounds})
     for case in CASES:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from benchmarks.report import Report, add_common_options, alternate, ratio_of_medians
+from benchmarks.report import Report, add_common_options, alternate, median_ratio
 from recmill.data.criteo import CRITEO, PUBLISHED_TABLE_ROWS
 from recmill.data.encode import Encoding
 from recmill.data.reader import TextReader, read_all
@@ -106,7 +106,7 @@ def measure(path: Path, *, rounds: int, threads: int) -> Report:
         report.figures[f"{name} MB/s"] = num_bytes / timing.median_s / 1e6
         report.figures[f"{name} spread"] = timing.spread_frac
     for rival in ("polars", "pyarrow"):
-        report.ratios[f"recmill/{rival}"] = ratio_of_medians(timings, "recmill", rival)
+        report.ratios[f"recmill/{rival}"] = median_ratio(timings, "recmill", rival)
     report.notes = {"rows": num_rows, "MB": round(num_bytes / 1e6, 1), "threads": threads, "rounds": rounds}
     return report
 
@@ -114,7 +114,7 @@ def measure(path: Path, *, rounds: int, threads: int) -> Report:
 def main(argv: Sequence[str]) -> int:
     """`recmill bench read`."""
     parser = argparse.ArgumentParser(prog="recmill bench read", description=__doc__)
-    add_common_options(parser, rounds=7)
+    add_common_options(parser, rounds=11)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the synthetic file (1,000,000)")
     parser.add_argument("--file", type=Path, help="a Criteo text file to read instead")
     parser.add_argument("--threads", type=int, default=2, help="threads of recmill's reader (2)")

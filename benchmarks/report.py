@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rich import box
@@ -69,19 +70,29 @@ class Report:
             print(f"{name}: {note}")
 
 
-def alternate(contenders: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, Timing]:
-    """Time the contenders turn by turn, after one round that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for timed in [False] + [True] * rounds:
-        for name, work in contenders.items():
-            began = time.perf_counter()
-            work()
-            if timed:
-                seconds[name].append(time.perf_counter() - began)
+def take_turns(turns: Mapping[str, Callable[[], float]], *, rounds: int) -> dict[str, Timing]:
+    """The seconds of each contender's turns; the order is turned round every time, so that drift favours nobody."""
+    seconds: dict[str, list[float]] = {name: [] for name in turns}
+    for i in range(rounds):
+        for name in list(turns)[:: 1 if i % 2 == 0 else -1]:
+            seconds[name].append(turns[name]())
     return {name: Timing(tuple(taken)) for name, taken in seconds.items()}
 
 
-def ratio_of_medians(timings: Mapping[str, Timing], fast: str, slow: str) -> float:
+def alternate(contenders: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, Timing]:
+    """Time whole calls of the contenders turn by turn, after a call of each that does not count."""
+
+    def turn(work: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    for work in contenders.values():
+        work()
+    return take_turns({name: partial(turn, work) for name, work in contenders.items()}, rounds=rounds)
+
+
+def median_ratio(timings: Mapping[str, Timing], fast: str, slow: str) -> float:
     """How many times as fast the first is as the second: the median over the rounds of each round's own ratio."""
     pairs = zip(timings[slow].seconds, timings[fast].seconds, strict=True)
     return statistics.median(slow_s / fast_s for slow_s, fast_s in pairs)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.plain_dlrm import PlainDlrm
-from benchmarks.report import Report, Timing, add_common_options, ratio_of_medians
+from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.config import from_tree, with_assignments
 from recmill.data.batch import Batch
 from recmill.data.synthetic import SynthSpec, write_criteo
@@ -106,22 +106,18 @@ def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     contenders: dict[str, Callable[[], float]] = {
         "raw": bench.time_raw,
         "memory": lambda: bench.time_recmill(bench.batches),
-        "plain": lambda: bench.time_plain(plain, optimizers),
         "dense": bench.time_dense,
+        "plain": lambda: bench.time_plain(plain, optimizers),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, turn in contenders.items():
-            seconds[name].append(turn())
-    timings = {name: Timing(tuple(taken)) for name, taken in seconds.items()}
+    timings = take_turns(contenders, rounds=rounds)
     report = Report("train")
     for name, timing in timings.items():
         report.figures[f"{name} samples/s"] = bench.num_steps * config.data.global_batch / timing.median_s
         report.figures[f"{name} spread"] = timing.spread_frac
     report.ratios = {
-        "raw/memory": ratio_of_medians(timings, "raw", "memory"),
-        "recmill/plain": ratio_of_medians(timings, "memory", "plain"),
-        "memory/dense": ratio_of_medians(timings, "memory", "dense"),
+        "raw/memory": median_ratio(timings, "raw", "memory"),
+        "recmill/plain": median_ratio(timings, "memory", "plain"),
+        "memory/dense": median_ratio(timings, "memory", "dense"),
     }
     report.notes = {
         "model": model,
@@ -148,7 +144,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="recmill bench train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_common_options(parser, rounds=5)
+    add_common_options(parser, rounds=9)
     parser.add_argument("--model", choices=("small", "mlperf"), default="small")
     parser.add_argument(
         "--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)"
