@@ -69,14 +69,14 @@ def test_train_then_evaluate_reproduces_the_recorded_metrics(
     run_dir = tmp_path / "run"
     trained = recmill("train", "demo", "--data", tiny_world_dir, "--run", run_dir, *TINY)
     assert trained.status == 0, trained.err
-    assert "test        auroc" in trained.out
+    assert f"AUROC {json.loads((run_dir / 'results.json').read_text())['validation']['auroc']} on val" in trained.out
     assert str(run_dir) in trained.out
     results = json.loads((run_dir / "results.json").read_text())
     for split in ("validation", "test"):
         evaluated = recmill("evaluate", run_dir, "--split", split, "--json")
         assert evaluated.status == 0, evaluated.err
         assert json.loads(evaluated.out) == {"split": split, **results[split]}
-    assert f"AUROC {results['test']['auroc']:.5f}" in recmill("evaluate", run_dir).out
+    assert f"auroc {results['test']['auroc']:.5f}" in recmill("evaluate", run_dir).out
 
 
 def test_the_resolved_settings_of_a_run_make_the_same_run(
@@ -148,7 +148,7 @@ def test_a_bad_row_names_file_line_and_column_and_can_be_skipped(
     assert f"{data_dir}/day_1:42: column cat_1 holds 'xyz'" in failed.err
     skipped = recmill(*words, "--overwrite", "--bad-rows", "skip")
     assert skipped.status == 0, skipped.err
-    assert "1 bad rows passed over" in skipped.out
+    assert "1 bad lines passed over" in skipped.out
     assert json.loads((tmp_path / "run" / "results.json").read_text())["skipped_rows"] == 1
 
 

@@ -29,7 +29,8 @@ FOR_FEWER_ROWS = (
 def train_demo(data_dir: Path, run_dir: Path, *assignments: str) -> ClickResult:
     tree = build().model_dump(mode="json", exclude_none=True)
     config = from_tree(TrainConfig, with_assignments(tree, [f"data.dir={str(data_dir)!r}", *assignments]))
-    return ClickResult(**run_job(config, run_dir)["test"])
+    test = run_job(config, run_dir)["test"]
+    return ClickResult(**{name: test[name] for name in ClickResult.__dataclass_fields__})
 
 
 def make_world(data_dir: Path, rows: int, seed: int) -> World:

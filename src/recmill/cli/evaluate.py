@@ -27,16 +27,13 @@ def run(args: argparse.Namespace) -> int:
     from recmill.train.config import TrainConfig
     from recmill.train.evaluate import evaluate
     from recmill.train.inputs import Inputs
-    from recmill.train.run import MODEL, describe_result, read_run_config
+    from recmill.train.run import MODEL, read_run_config
 
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
     config = from_tree(TrainConfig, with_assignments(tree, option_assignments(args)))
     with Inputs(config) as inputs:
         parts = assemble(config)
         read_model(args.run_dir / MODEL, parts)
-        result = evaluate(parts, inputs, args.split)
-    if args.json:
-        print(json.dumps({"split": args.split, **result.as_dict()}))
-    else:
-        print(f"{args.split}: {describe_result(result)}")
+        evaluation = evaluate(parts, inputs, args.split)
+    print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())
     return 0

@@ -88,15 +88,12 @@ def option_assignments(args: argparse.Namespace) -> list[str]:
 
 
 def print_results(results: dict[str, Any], run_dir: Path) -> None:
-    """The end of a run, for a person."""
-    for split in ("validation", "test"):
-        metrics = results[split]
-        shown = {name: metrics[name] for name in ("auroc", "logloss", "normalised_entropy", "calibration", "accuracy")}
-        numbers = "  ".join(f"{name} {value:.5f}" for name, value in shown.items() if value is not None)
-        print(f"{split:<10}  {numbers}  ({metrics['num_rows']:,} rows)")
-    speed = (
-        f"{results['rows_per_s']:,.0f} rows/s, {results['blocked_frac']:.1%} blocked" if results["rows_per_s"] else "no"
-    )
-    skipped = f", {results['skipped_rows']:,} bad rows passed over" if results["skipped_rows"] else ""
-    print(f"trained     {results['rows']:,} rows in {results['step']:,} steps ({speed}){skipped}")
-    print(f"run         {run_dir}")
+    """The end of a run, for a person; the evaluations have been shown as they came."""
+    told = [f"trained on {results['rows']:,} rows in {results['step']:,} steps"]
+    if results["rows_per_s"]:
+        told.append(f"{results['rows_per_s']:,.0f} rows/s, {results['blocked_frac']:.1%} waiting for data")
+    if results["skipped_rows"]:
+        told.append(f"{results['skipped_rows']:,} bad lines passed over")
+    print(", ".join(told))
+    print(f"AUROC {results['validation']['auroc']} on validation, {results['test']['auroc']} on test")
+    print(f"run directory: {run_dir}")

@@ -161,13 +161,14 @@ class Lane:
             epoch, ordinal, row = self.cursor
             if row == 0:
                 num_skipped += opened.num_skipped
-            rows = opened.columns.rows(row, row + wanted - taken)
-            room = out.rows(at + taken, at + taken + rows.num_rows)
-            room.dense[:], room.ids[:], room.labels[:] = rows
-            taken += rows.num_rows
-            num_barren = 0 if rows.num_rows else num_barren + 1
-            if row + rows.num_rows < opened.columns.num_rows:
-                self.cursor = Cursor(epoch, ordinal, row + rows.num_rows)
+            dense, ids, labels = opened.columns
+            num_rows = min(wanted - taken, len(labels) - row)
+            here, there = slice(row, row + num_rows), slice(at + taken, at + taken + num_rows)
+            out.dense[there], out.ids[there], out.labels[there] = dense[here], ids[here], labels[here]
+            taken += num_rows
+            num_barren = 0 if num_rows else num_barren + 1
+            if row + num_rows < len(labels):
+                self.cursor = Cursor(epoch, ordinal, row + num_rows)
             else:
                 finished_epochs, next_ordinal = divmod(ordinal + 1, self._per_epoch)
                 self.cursor = Cursor(epoch + finished_epochs, next_ordinal)

@@ -1,5 +1,6 @@
 """The only place where settings become a model, its tables and its optimizers."""
 
+import ctypes
 import os
 
 import numba
@@ -12,6 +13,9 @@ from recmill.train.config import TrainConfig
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.step import Parts
 
+# glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
 
 def assemble(config: TrainConfig) -> Parts:
     """A run's parts with their first values, which depend on the settings alone."""
@@ -22,7 +26,9 @@ def assemble(config: TrainConfig) -> Parts:
     ]
     model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
     tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
-    return Parts(config, model, tables, build_dense_optimizer(model, config.dense))
+    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense))
+    keep_freed_memory()  # from here on: the tables, which stay, are better mapped
+    return parts
 
 
 def use_threads(threads: int | None) -> int:
@@ -32,3 +38,15 @@ def use_threads(threads: int | None) -> int:
     torch.set_num_threads(chosen)
     numba.set_num_threads(chosen)
     return chosen
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed memory for the next step instead of giving it back to the system.
+
+    A step allocates and frees the same activations as the one before. By default they are mapped anew each time, and
+    the system clears every page again: about 900 page faults per step of the `small` recipe, 50 with this.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # other C libraries have no such switch
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -26,10 +26,7 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         expected = expected_rows(config, inputs.estimate_rows("train"))
         with Run(run_dir, expected_rows=expected, line=line) as run:
             progress = train(run, parts, inputs)
-            evaluations = {
-                "validation": evaluate(parts, inputs, "validation"),
-                "test": evaluate(parts, inputs, "test"),
-            }
+            evaluations = [evaluate(parts, inputs, "validation"), evaluate(parts, inputs, "test")]
             return run.finish(progress, parts, evaluations)
 
 

@@ -27,7 +27,7 @@ def train(run: Run, parts: Parts, inputs: Inputs) -> Progress:
             if due(cadence.log_every_steps, progress.step):
                 run.log(progress, parts)
             if due(cadence.evaluate_every_steps, progress.step):
-                run.log_evaluation(progress, "validation", evaluate(parts, inputs, "validation"))
+                run.log_evaluation(progress, evaluate(parts, inputs, "validation"))
             if due(cadence.save_every_steps, progress.step):
                 run.save(progress, parts)
         progress = progress.with_skipped(stream.trailing_skipped)

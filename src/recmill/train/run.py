@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,12 @@ from recmill.config import from_tree, read_toml, to_toml
 from recmill.data.batch import Batch
 from recmill.errors import NonFiniteLoss, RunError
 from recmill.files import write_atomic
-from recmill.metrics import ClickResult
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import Recorder
 from recmill.train.checkpoint import read_checkpoint, write_checkpoint, write_model
 from recmill.train.config import TrainConfig
+from recmill.train.evaluate import Evaluation
 from recmill.train.progress import Progress
 from recmill.train.step import Parts
 
@@ -135,10 +135,10 @@ class Run:
         self._line.milestone(self._describe(progress))
         self._interval = Interval(progress)
 
-    def log_evaluation(self, progress: Progress, split: str, result: ClickResult) -> None:
+    def log_evaluation(self, progress: Progress, evaluation: Evaluation) -> None:
         """A record of how good the model is now."""
-        self.recorder.write("evaluate", progress.step, split=split, **result.as_dict())
-        self._line.milestone(f"step {progress.step:,}  {split}: {describe_result(result)}")
+        self.recorder.write("evaluate", progress.step, split=evaluation.split, **evaluation.as_dict())
+        self._line.milestone(f"step {progress.step:,}  {evaluation.describe()}")
 
     def save(self, progress: Progress, parts: Parts) -> Path:
         """Put the state on disk, unless it is there, and let go of checkpoints beyond those to keep."""
@@ -161,12 +161,12 @@ class Run:
             where = f"the last good state is {kept[-1]}" if kept else "no earlier state was saved"
             raise NonFiniteLoss(f"{error}\n{where}; lower the learning rates or look at the data") from None
 
-    def finish(self, progress: Progress, parts: Parts, evaluations: dict[str, ClickResult]) -> dict[str, Any]:
+    def finish(self, progress: Progress, parts: Parts, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
         """Write the weights and the final results."""
         write_model(self.dir / MODEL, parts, progress)
-        for split, result in evaluations.items():
-            self.log_evaluation(progress, split, result)
-        results = {
+        for evaluation in evaluations:
+            self.log_evaluation(progress, evaluation)
+        results: dict[str, Any] = {
             "step": progress.step,
             "epoch": progress.epoch,
             "rows": progress.num_rows,
@@ -174,7 +174,7 @@ class Run:
             "train_s": round(progress.train_s, 3),
             "rows_per_s": round(progress.num_rows / progress.train_s, 1) if progress.train_s else None,
             "blocked_frac": round(progress.blocked_s / progress.train_s, 5) if progress.train_s else None,
-            **{split: result.as_dict() for split, result in evaluations.items()},
+            **{evaluation.split: evaluation.as_dict() for evaluation in evaluations},
         }
         write_atomic(self.dir / RESULTS, json.dumps(results, indent=1))
         return results
@@ -193,18 +193,6 @@ class Run:
         if self._expected_rows and rows_per_s:
             text += f"  {format_duration(max(0, self._expected_rows - progress.num_rows) / rows_per_s)} left"
         return text
-
-
-def describe_result(result: ClickResult) -> str:
-    """The metrics in a line."""
-    shown = {
-        "AUROC": result.auroc,
-        "logloss": result.logloss,
-        "NE": result.normalised_entropy,
-        "calibration": result.calibration,
-    }
-    numbers = "  ".join(f"{name} {value:.5f}" for name, value in shown.items() if value is not None)
-    return f"{numbers}  ({result.num_rows:,} rows)"
 
 
 def is_finite(parts: Parts) -> bool:

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+
+from recmill.errors import DataError, RunError
+from recmill.files import finished_dir, read_manifest, require_free_space, write_atomic, write_manifest
+
+
+def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "target"
+    with pytest.raises(IsADirectoryError), finished_dir(target) as scratch:
+        (scratch / "half").mkdir()
+        (scratch / "half").write_text("fails")
+    assert list(target.parent.iterdir()) == []
+    with finished_dir(target) as scratch:
+        (scratch / "whole").write_text("x")
+    assert [path.name for path in target.iterdir()] == ["whole"]
+
+
+def test_an_occupied_directory_is_replaced_only_when_told_and_complete(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").touch()
+    with pytest.raises(DataError, match="target is not empty"), finished_dir(target):
+        raise AssertionError("the body must not run")
+    with pytest.raises(RuntimeError), finished_dir(target, overwrite=True):
+        raise RuntimeError
+    assert (target / "old").exists()
+    with finished_dir(target, overwrite=True) as scratch:
+        (scratch / "new").touch()
+    assert [path.name for path in target.iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+    with pytest.raises(DataError, match="is a file"), finished_dir(target / "new"):
+        raise AssertionError("the body must not run")
+
+
+def test_an_atomic_write_leaves_the_old_content_when_it_fails(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    with pytest.raises(TypeError):
+        write_atomic(path, 5)  # type: ignore[arg-type]
+    assert path.read_text() == "old"
+    write_atomic(path, b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "new"
+
+
+def test_a_manifest_vouches_for_every_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    write_manifest(tmp_path, kind="test")
+    assert read_manifest(tmp_path)["kind"] == "test"
+    (tmp_path / "a").write_bytes(b"abd")
+    with pytest.raises(RunError, match=r"a is not the file that manifest\.json lists"):
+        read_manifest(tmp_path)
+
+
+def test_what_cannot_fit_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    require_free_space(tmp_path / "not" / "yet", 1, "a byte")
+    with pytest.raises(DataError, match=r"everything needs about \d+\.\d GiB in .* which has .* GiB free"):
+        require_free_space(tmp_path / "not" / "yet", 1 << 60, "everything")
