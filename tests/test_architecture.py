@@ -10,10 +10,11 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "recmill"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-BASE = {"errors", "config", "files", "jit", "seeds", "metrics"}
+BASE = {"errors", "config", "files", "jit", "memory", "seeds", "metrics"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "jit": set(),
+    "memory": set(),
     "seeds": {"jit"},
     "files": {"errors"},
     "config": {"errors"},

@@ -6,11 +6,17 @@ from recmill.errors import DataError, RunError
 from recmill.files import finished_dir, read_manifest, require_free_space, write_atomic, write_manifest
 
 
+def write_half(target: Path) -> None:
+    with finished_dir(target) as scratch:
+        (scratch / "half").write_text("x")
+        assert not target.exists()
+        raise RuntimeError
+
+
 def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "target"
-    with pytest.raises(IsADirectoryError), finished_dir(target) as scratch:
-        (scratch / "half").mkdir()
-        (scratch / "half").write_text("fails")
+    with pytest.raises(RuntimeError):
+        write_half(target)
     assert list(target.parent.iterdir()) == []
     with finished_dir(target) as scratch:
         (scratch / "whole").write_text("x")

@@ -98,6 +98,10 @@ def test_restore_falls_back_on_the_newest_intact_checkpoint(resolve: Resolve, op
         run.save(train_steps(parts, num_steps, Progress() if num_steps == 2 else Progress(step=2)), parts)
     older, newer = run.checkpoint_dirs()
     (newer / "dense.safetensors").write_bytes(b"torn")
-    assert open_run(config).restore(assemble(config)).step == 2
+    resumed, restored = open_run(config), assemble(config)
+    assert resumed.restore(restored).step == 2
+    resumed.save(train_steps(restored, 1, Progress(step=2)), restored)
+    assert open_run(config).restore(assemble(config)).step == 3, "the torn one has been replaced"
+    (newer / "manifest.json").unlink()
     (older / "manifest.json").unlink()
     assert open_run(config).restore(assemble(config)).step == 0

@@ -1,6 +1,5 @@
 """The only place where settings become a model, its tables and its optimizers."""
 
-import ctypes
 import os
 
 import numba
@@ -8,13 +7,11 @@ import torch
 
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableSpec
+from recmill.memory import keep_freed_memory
 from recmill.models.dlrm import Dlrm
 from recmill.train.config import TrainConfig
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.step import Parts
-
-# glibc's malloc.h
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def assemble(config: TrainConfig) -> Parts:
@@ -38,15 +35,3 @@ def use_threads(threads: int | None) -> int:
     torch.set_num_threads(chosen)
     numba.set_num_threads(chosen)
     return chosen
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory for the next step instead of giving it back to the system.
-
-    A step allocates and frees the same activations as the one before. By default they are mapped anew each time, and
-    the system clears every page again: about 900 page faults per step of the `small` recipe, 50 with this.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # other C libraries have no such switch
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -75,6 +75,7 @@ class Run:
         self._line = line
         self._latest = Progress()
         self._interval = Interval(self._latest)
+        self._saved_step: int | None = None
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> Self:
@@ -105,6 +106,7 @@ class Run:
             except RunError as error:
                 self._line.milestone(f"warning: {error}; falling back on the checkpoint before it")
                 continue
+            self._saved_step = self._latest.step
             self._line.milestone(f"resumed from {directory} ({self._latest.num_rows:,} rows trained)")
             break
         self._interval = Interval(self._latest)
@@ -143,8 +145,9 @@ class Run:
     def save(self, progress: Progress, parts: Parts) -> Path:
         """Put the state on disk, unless it is there, and let go of checkpoints beyond those to keep."""
         directory = self.dir / CHECKPOINTS / f"step_{progress.step:010}"
-        if not directory.exists():
+        if progress.step != self._saved_step:  # a directory of that name may be a damaged one
             write_checkpoint(directory, parts, progress)
+            self._saved_step = progress.step
         for old in self.checkpoint_dirs()[: -parts.config.cadence.keep_checkpoints]:
             shutil.rmtree(old)
         return directory
