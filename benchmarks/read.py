@@ -24,6 +24,7 @@ from recmill.data.reader import TextReader, read_all
 from recmill.data.source import Source
 from recmill.data.split import whole
 from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.memory import keep_freed_memory
 
 
 class Arrays(NamedTuple):
@@ -119,6 +120,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--file", type=Path, help="a Criteo text file to read instead")
     parser.add_argument("--threads", type=int, default=2, help="threads of recmill's reader (2)")
     args = parser.parse_args(argv)
+    keep_freed_memory()  # as every training run does; it serves all contenders
     with tempfile.TemporaryDirectory() as scratch:
         path = args.file
         if path is None:
