@@ -81,6 +81,12 @@ class TextReader:
         categories = category_plan(self.encoding, self.schema.category_names, self.table_rows)
         object.__setattr__(self, "plans", Plans(self.schema.layout(), dense_plan(self.encoding), categories))
 
+    def compile(self) -> None:
+        """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
+        nothing = np.frombuffer(b"", np.uint8)  # read-only, as the bytes of a mapped file are
+        count_lines(nothing, 0, 0)
+        _read_range(nothing, 0, 0, self.plans, self._scratch(1), self.room_for(0), 0)
+
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this schema, not yet filled."""
         return empty_columns(num_rows, len(self.schema.dense_names), len(self.schema.category_names))

@@ -55,6 +55,12 @@ class LocalTables:
         # autograd calls a function's backward only if one of its inputs wants a gradient
         self._anchor = torch.zeros(0, requires_grad=True)
 
+    def compile(self) -> None:
+        """Have the kernels compiled, or loaded from their cache, now rather than within the first step."""
+        ids = np.empty((0, len(self.specs)), np.int64)
+        self._apply_gradient(ids, self._gather_rows(ids))
+        self._refuse_outside(ids)
+
     def look_up(self, ids: NDArray[np.int64]) -> Tensor:
         """The rows of ids (B, F) as (B, F, D); the backward pass updates them."""
         self._refuse_outside(ids)

@@ -23,6 +23,7 @@ def assemble(config: TrainConfig) -> Parts:
     ]
     model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
     tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
+    tables.compile()
     parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense))
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
     return parts

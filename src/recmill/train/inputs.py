@@ -26,6 +26,7 @@ class Inputs:
         self._config = config
         self.reader = TextReader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows)
         self.splits = _open_splits(config)
+        self.reader.compile()
 
     def open_training(self, start: Position | None) -> Stream:
         """Shuffled batches from a position on."""
