@@ -350,6 +350,8 @@ def test_a_stream_closed_while_its_producer_waits_for_room_ends(tmp_path: Path) 
     with Stream(_reader(), segments, Order(5, 1, None, 5, 50), ahead=ReadAhead(1, 1)) as stream:
         while not stream._ready.full():
             pass
+    assert not stream._producer.is_alive()
+    assert stream._ready.empty(), "no batch is kept"
 
 
 def test_a_consumer_that_fails_ends_the_threads(tmp_path: Path) -> None:
