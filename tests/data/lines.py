@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.data.encode import Encoding
+from recmill.data.fields import RawColumns, Workspace
 from recmill.data.reader import BadRowPolicy, TextReader
 from recmill.data.rows import Row, read_row
 from recmill.data.schema import KERNEL_KINDS, Column, Schema
 from recmill.data.source import Source
-from recmill.data.text import RawColumns
+from recmill.data.text import new_workspace
 
 
 def schema_of(*columns: Column, separator: str = ",", name: str = "small") -> Schema:
@@ -158,17 +159,19 @@ def accepted_rows(text: bytes, schema: Schema) -> list[Row]:
     return [verdict for verdict in verdicts if isinstance(verdict, Row)]
 
 
-def scratch(schema: Schema, num_rows: int) -> RawColumns:
+def workspace(schema: Schema, num_rows: int) -> Workspace:
     """Room for raw rows, filled with what no row holds."""
-    return RawColumns(
-        np.zeros(num_rows, np.float32),
-        np.full((num_rows, len(schema.dense_names)), 77.0),
-        np.full((num_rows, len(schema.category_names)), 77, np.uint64),
-    )
+    work = new_workspace(num_rows, len(schema.dense_names), len(schema.category_names), len(schema.columns))
+    work.raw.numbers[:], work.raw.values[:] = 77.0, 77
+    return work
 
 
 def raw_columns(schema: Schema, rows: list[Row]) -> RawColumns:
-    raw = scratch(schema, len(rows))
+    raw = RawColumns(
+        np.zeros(len(rows), np.float32),
+        np.zeros((len(rows), len(schema.dense_names))),
+        np.zeros((len(rows), len(schema.category_names)), np.uint64),
+    )
     for at, row in enumerate(rows):
         raw.labels[at] = row.label
         raw.numbers[at] = row.numbers

@@ -20,7 +20,7 @@ from recmill.data.encode import (
     encode_categories,
     encode_dense,
 )
-from recmill.data.text import MISSING_CATEGORY
+from recmill.data.fields import MISSING_CATEGORY
 from recmill.errors import ConfigError
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recmill.data.batch import Columns
 from recmill.data.criteo import CRITEO
 from recmill.data.encode import Encoding
-from recmill.data.reader import SCRATCH_ROWS, Block, TextReader, read_all
+from recmill.data.reader import WORKSPACE_ROWS, Block, TextReader, read_all
 from recmill.data.schema import Schema
 from recmill.data.source import Segment, Source
 from recmill.data.split import whole
@@ -74,7 +74,7 @@ def test_read_all_equals_read(
 
 def test_read_all_of_many_rows(directory: Path) -> None:
     random = Random(2)
-    lines = [plain_line(random, CRITEO) for _ in range(5 * SCRATCH_ROWS + 1)]
+    lines = [plain_line(random, CRITEO) for _ in range(5 * WORKSPACE_ROWS + 1)]
     segments = _sources(directory, [b"\n".join(lines)])
     reader = text_reader(CRITEO)
     expected = reader.read(segments)

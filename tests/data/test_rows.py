@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from recmill.data.criteo import CRITEO
+from recmill.data.fields import MISSING_CATEGORY
 from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Column, Schema
 from recmill.data.split import whole
-from recmill.data.text import MAX_LINE_BYTES, MISSING_CATEGORY
+from recmill.data.text import MAX_LINE_BYTES
 from recmill.errors import BadRowError
 from tests.data.lines import COUNT, DEVICE, LABEL, MIXED, PRICE, SHOP, new_source, schema_of, text_reader
 

@@ -3,7 +3,7 @@
 import pytest
 
 from recmill.config import from_tree
-from recmill.data import text
+from recmill.data import fields
 from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.data.schema import FORBIDDEN_SEPARATORS, KERNEL_KINDS, Column, Kind, Role, Schema
 from recmill.errors import ConfigError
@@ -78,21 +78,24 @@ def test_columns_are_listed_by_role_in_file_order() -> None:
 def test_the_layout_names_every_column_to_the_kernel() -> None:
     layout = MIXED.layout()
     assert layout.separator == ord(",")
-    kinds = [kind for kind, first, end in layout.runs.tolist() for _ in range(first, end)]
+    assert layout.num_fields == len(MIXED.columns)
+    runs = [fields.Run(*run) for run in layout.runs.tolist()]
+    assert [field for run in runs for field in range(run.place, run.place + run.end - run.first)] == list(range(7))
+    kinds = [run.kind for run in runs for _ in range(run.first, run.end)]
     assert kinds == [
-        text.LABEL,
-        text.FLOAT_NUMBER,
-        text.STRING_CATEGORY,
-        text.INT_CATEGORY,
-        text.IGNORED,
-        text.HEX_CATEGORY,
-        text.INT_NUMBER,
+        fields.LABEL,
+        fields.FLOAT_NUMBER,
+        fields.STRING_CATEGORY,
+        fields.INT_CATEGORY,
+        fields.IGNORED,
+        fields.HEX_CATEGORY,
+        fields.INT_NUMBER,
     ]
     for role, kernel_kinds in (
-        ("dense", {text.INT_NUMBER, text.FLOAT_NUMBER}),
-        ("category", {text.HEX_CATEGORY, text.INT_CATEGORY, text.STRING_CATEGORY}),
+        ("dense", {fields.INT_NUMBER, fields.FLOAT_NUMBER}),
+        ("category", {fields.HEX_CATEGORY, fields.INT_CATEGORY, fields.STRING_CATEGORY}),
     ):
-        places = [place for kind, *ends in layout.runs.tolist() if kind in kernel_kinds for place in range(*ends)]
+        places = [place for run in runs if run.kind in kernel_kinds for place in range(run.first, run.end)]
         assert places == list(range(sum(column.role == role for column in MIXED.columns)))
 
 

@@ -1,4 +1,4 @@
-"""Eight bytes in a register against the same question asked of a Python string."""
+"""Bytes in a register against the same question asked of a Python string."""
 
 from random import Random
 
@@ -17,23 +17,19 @@ HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
 @njit
-def _leading_digits(words: Words) -> Words:
-    return np.array([swar.count_leading_digits(word) for word in words])
-
-
-@njit
-def _decoded_digits(words: Words, counts: Words) -> Words:
-    return np.array([swar.decode_digits(words[i], counts[i]) for i in range(len(words))])
+def _digits(words: Words, counts: NDArray[np.int64]) -> tuple[NDArray[np.bool_], Words]:
+    digits = np.array([swar.digits_of(words[i], counts[i]) for i in range(len(words))])
+    return np.array([swar.not_digits(word) == 0 for word in digits]), np.array([swar.decode_digits(w) for w in digits])
 
 
 @njit
 def _hex(words: Words) -> tuple[NDArray[np.bool_], Words]:
-    return np.array([swar.are_hex8(word) for word in words]), np.array([swar.decode_hex8(word) for word in words])
+    return np.array([swar.not_hex8(word) == 0 for word in words]), np.array([swar.decode_hex8(word) for word in words])
 
 
 @njit
-def _bytes_counted(words: Words, pattern: np.uint64) -> Words:
-    return np.array([swar.count_bytes(word, pattern) for word in words])
+def _matches(array: NDArray[np.uint8], byte: np.uint8) -> Words:
+    return np.array([swar.match64(array, at, byte) for at in range(len(array) - 63)])
 
 
 @njit
@@ -44,7 +40,7 @@ def _bits(words: Words) -> tuple[Words, Words]:
 @njit
 def _loaded(array: NDArray[np.uint8], last: int) -> tuple[Words, NDArray[np.uint8]]:
     words = np.array([swar.load_u64(array, at) for at in range(last)])
-    return words, np.array([swar.load_u8(array, at) for at in range(last)])
+    return words, np.array([swar.item(array, at) for at in range(last)])
 
 
 def _words(texts: list[bytes]) -> Words:
@@ -67,21 +63,18 @@ def texts() -> list[bytes]:
 
 def test_every_byte_in_every_place_is_told_apart() -> None:
     texts = [b"5" * at + bytes([byte]) + b"7" * (7 - at) for at in range(8) for byte in range(256)]
-    leading = [8 if chr(t[at]) in "0123456789" else at for t, at in zip(texts, np.repeat(range(8), 256), strict=True)]
-    assert _leading_digits(_words(texts)).tolist() == leading
+    assert _digits(_words(texts), np.full(len(texts), 8))[0].tolist() == [text.isdigit() for text in texts]
     assert _hex(_words(texts))[0].tolist() == [set(text) <= set(HEX_DIGITS) for text in texts]
 
 
-def test_leading_digits_are_counted(texts: list[bytes]) -> None:
-    expected = [len(text) - len(text.lstrip(b"0123456789")) for text in texts]
-    assert _leading_digits(_words(texts)).tolist() == expected
-
-
-def test_digits_are_decoded_whatever_follows_them(texts: list[bytes]) -> None:
-    runs = [(text, len(text) - len(text.lstrip(b"0123456789"))) for text in texts]
-    runs = [(text, shorter) for text, count in runs for shorter in range(1, count + 1)]
-    actual = _decoded_digits(_words([text for text, _ in runs]), np.array([count for _, count in runs], np.uint64))
-    assert actual.tolist() == [int(text[:count]) for text, count in runs]
+def test_digits_are_recognised_and_decoded_whatever_follows_them(texts: list[bytes]) -> None:
+    heads = [(text, count) for text in texts for count in range(9)]
+    are_digits, decoded = _digits(_words([text for text, _ in heads]), np.array([count for _, count in heads]))
+    expected = [text[:count].isdigit() or count == 0 for text, count in heads]
+    assert are_digits.tolist() == expected
+    assert 1000 < sum(expected) < len(heads)
+    numbers = [int(text[:count] or b"0") for (text, count), yes in zip(heads, expected, strict=True) if yes]
+    assert decoded[are_digits].tolist() == numbers
 
 
 def test_hex_digits_are_recognised_and_decoded(texts: list[bytes]) -> None:
@@ -93,10 +86,10 @@ def test_hex_digits_are_recognised_and_decoded(texts: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("byte", [0, 9, 10, 11, 0x7F, 0x80, 0x8A, 0xFF])
-def test_bytes_are_counted(texts: list[bytes], byte: int) -> None:
-    texts = texts + [text.translate(bytes([byte]) * 128 + bytes(range(128, 256))) for text in texts]
-    pattern = np.uint64(int.from_bytes(bytes([byte]) * 8))
-    assert _bytes_counted(_words(texts), pattern).tolist() == [text.count(byte) for text in texts]
+def test_bytes_are_found(byte: int) -> None:
+    text = bytes(Random(6).choices([byte, byte ^ 1, byte ^ 0x80, 0, 255], k=400))
+    expected = [sum((text[at + i] == byte) << i for i in range(64)) for at in range(len(text) - 63)]
+    assert _matches(np.frombuffer(text, np.uint8), np.uint8(byte)).tolist() == expected
 
 
 def test_bits_are_counted() -> None:

@@ -15,20 +15,12 @@ from numpy.typing import NDArray
 from recmill.data import hashing
 from recmill.data.criteo import CRITEO
 from recmill.data.encode import encode_categories, encode_dense
+from recmill.data.fields import MISSING_CATEGORY, RawColumns
 from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Column, Schema
 from recmill.data.source import Segment, Source
 from recmill.data.split import whole
-from recmill.data.text import (
-    FINISHED,
-    FULL,
-    MAX_LINE_BYTES,
-    MISSING_CATEGORY,
-    ODD_LINE,
-    RawColumns,
-    count_lines,
-    parse_rows,
-)
+from recmill.data.text import FINISHED, FULL, MAX_LINE_BYTES, ODD_LINE, count_lines, parse_rows
 from recmill.errors import BadRowError
 from tests.data.guarded import GuardedMemory
 from tests.data.lines import (
@@ -52,8 +44,8 @@ from tests.data.lines import (
     raw_columns,
     schema_of,
     schemas,
-    scratch,
     text_reader,
+    workspace,
 )
 
 MISLEADING = b"0123456789abcdef\n1\t2,3\n00000000"
@@ -84,17 +76,17 @@ def _parse(
     buffer: NDArray[np.uint8], start: int, stop: int, schema: Schema, room: int
 ) -> tuple[RawColumns, list[bytes]]:
     """What the kernel accepts of a range, and the lines it gives back."""
-    taken, odd = [scratch(schema, 0)], list[bytes]()
+    taken, odd = [workspace(schema, 0).raw], list[bytes]()
     at, status = start, FULL
     while status != FINISHED:
-        raw = scratch(schema, room)
-        count, at, status = parse_rows(buffer, at, stop, schema.layout(), raw)
+        work, began = workspace(schema, room), at
+        count, at, status = parse_rows(buffer, at, stop, schema.layout(), work)
+        raw = work.raw
         assert 0 <= count <= room
         assert start <= at <= stop
         taken.append(RawColumns(raw.labels[:count], raw.numbers[:count], raw.values[:count]))
         if status == FULL:
-            assert count == room
-            assert at < stop
+            assert began < at < stop
         elif status == ODD_LINE:
             line = buffer[at:stop].tobytes().partition(b"\n")[0]
             odd.append(line)
@@ -191,9 +183,8 @@ def test_kernel_looks_at_nothing_outside_its_range(memory: GuardedMemory, schema
 def test_kernel_accepts_every_plain_line(schema: Schema) -> None:
     random = Random(5)
     text = b"".join(plain_line(random, schema) + b"\n" for _ in range(300))
-    raw = scratch(schema, 300)
-    count, at, status = parse_rows(np.frombuffer(text, np.uint8), 0, len(text), schema.layout(), raw)
-    assert (count, at, status) == (300, len(text), FINISHED)
+    raw, odd = _parse(np.frombuffer(text, np.uint8), 0, len(text), schema, 300)
+    assert odd == []
     assert_same_raw(raw, raw_columns(schema, accepted_rows(text, schema)))
 
 
@@ -238,7 +229,7 @@ def test_reader_agrees_on_a_segment_inside_a_file(make_source: MakeSource, schem
     _assert_reader_agrees(Segment(source, len(before), len(before) + len(text)), text, schema)
 
 
-def test_reader_agrees_on_more_rows_than_its_scratch_holds(make_source: MakeSource) -> None:
+def test_reader_agrees_on_more_rows_than_its_workspace_holds(make_source: MakeSource) -> None:
     random = Random(1)
     text = b"\n".join(almost_right_text(random, CRITEO, 60).removesuffix(b"\n") for _ in range(40))
     assert len(lines_of(text)) > 2000
@@ -249,7 +240,9 @@ def test_reader_agrees_on_more_rows_than_its_scratch_holds(make_source: MakeSour
 
 
 def _status(text: bytes, schema: Schema, room: int) -> tuple[int, int, int]:
-    count, at, status = parse_rows(np.frombuffer(text, np.uint8), 0, len(text), schema.layout(), scratch(schema, room))
+    count, at, status = parse_rows(
+        np.frombuffer(text, np.uint8), 0, len(text), schema.layout(), workspace(schema, room)
+    )
     return count, at, status
 
 
@@ -340,9 +333,9 @@ def test_a_string_whose_hash_marks_the_missing_one_gives_way() -> None:
     string = next(c for c in candidates if not set(c) & set(b",\n\r\0"))
     assert hashing.xxh64(np.frombuffer(string, np.uint8), 0, len(string), np.uint64(0)) == MISSING_CATEGORY
     assert read_row(string, schema) == Row(0.0, (), (int(MISSING_CATEGORY) + 1,))
-    raw = scratch(schema, 1)
-    parse_rows(np.frombuffer(string + b"\n", np.uint8), 0, len(string) + 1, schema.layout(), raw)
-    assert raw.values[0, 0] == MISSING_CATEGORY + np.uint64(1)
+    work = workspace(schema, 1)
+    parse_rows(np.frombuffer(string + b"\n", np.uint8), 0, len(string) + 1, schema.layout(), work)
+    assert work.raw.values[0, 0] == MISSING_CATEGORY + np.uint64(1)
 
 
 def test_a_missing_category_is_what_no_value_is() -> None:

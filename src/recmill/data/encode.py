@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.config import Settings
-from recmill.data.text import MISSING_CATEGORY
+from recmill.data.fields import MISSING_CATEGORY
 from recmill.errors import ConfigError
 from recmill.jit import njit, uint32, uint64
 from recmill.seeds import mix64, stream_key
@@ -59,6 +59,9 @@ class CategoryPlan(NamedTuple):
     """What the category kernel needs, per column: the rows values may take, and a salt (0 = no hash)."""
 
     num_rows: NDArray[np.uint64]
+    divisors: NDArray[np.float64]  # num_rows
+    inverses: NDArray[np.float64]  # 1 / num_rows
+    allows_narrow: bool  # no column is hashed, or has a table of 2^31 rows or more
     salts: NDArray[np.uint64]
     first_row: np.uint64  # rows below it are reserved for missing values
 
@@ -76,8 +79,12 @@ def category_plan(encoding: Encoding, names: tuple[str, ...], table_rows: tuple[
         if rows <= reserved:
             raise ConfigError(f"the table of {name} has {rows} rows; it needs at least {reserved + 1}")
     hashed = encoding.category == "hash"
+    num_rows = np.array(table_rows, np.uint64) - np.uint64(reserved)
     return CategoryPlan(
-        np.array(table_rows, np.uint64) - np.uint64(reserved),
+        num_rows,
+        num_rows.astype(np.float64),
+        1.0 / num_rows,
+        not hashed and max(table_rows, default=0) < 1 << 31,
         np.array([stream_key(0, "salt", name) if hashed else 0 for name in names], np.uint64),
         np.uint64(reserved),
     )
@@ -102,8 +109,36 @@ def encode_dense(numbers: NDArray[np.float64], plan: DensePlan, dense: NDArray[n
 
 
 @njit(nogil=True, cache=True)
-def encode_categories(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np.int64]) -> None:
-    """Fill `ids` (R, sparse) with table rows."""
+def _are_narrow(values: NDArray[np.uint64]) -> bool:
+    """Whether all are below 2^32 or missing."""
+    wide = uint64(0)
+    for i in range(len(values)):
+        wide |= uint64(0) if values[i] == MISSING_CATEGORY else values[i]
+    return wide < _TWO_32
+
+
+@njit(nogil=True, cache=True)
+def _encode_narrow(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np.int64]) -> None:
+    """Narrow values, with remainders by multiplication: a loop over vectors.
+
+    The quotient is off by one at most, and every product below 2^53, where doubles are exact.
+    """
+    first_row = np.int64(plan.first_row)
+    for i in range(len(values)):
+        row_values, row_ids = values[i], ids[i]
+        for column in range(len(row_values)):
+            divisor = plan.divisors[column]
+            dividend = np.float64(uint32(row_values[column]))
+            remainder = dividend - np.floor(dividend * plan.inverses[column]) * divisor
+            remainder += divisor if remainder < 0.0 else 0.0
+            remainder -= divisor if remainder >= divisor else 0.0
+            row = np.int64(np.int32(remainder)) + first_row
+            row_ids[column] = np.int64(0) if row_values[column] == MISSING_CATEGORY else row  # own row, or the value 0
+
+
+@njit(nogil=True, cache=True)
+def _encode_wide(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np.int64]) -> None:
+    """Any values, one by one."""
     for row in range(values.shape[0]):
         for column in range(values.shape[1]):
             value = values[row, column]
@@ -112,9 +147,15 @@ def encode_categories(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArr
                 value = uint64(0)
             if plan.salts[column] != 0:
                 value = mix64(value ^ plan.salts[column])
-            if value < _TWO_32 and plan.num_rows[column] < _TWO_32:
-                remainder = uint64(uint32(value) % uint32(plan.num_rows[column]))
-            else:
-                remainder = value % plan.num_rows[column]
             own_row = missing and plan.first_row > 0
+            remainder = value % plan.num_rows[column]
             ids[row, column] = np.int64(0) if own_row else np.int64(remainder + plan.first_row)
+
+
+@njit(nogil=True, cache=True)
+def encode_categories(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np.int64]) -> None:
+    """Fill `ids` (R, sparse) with table rows."""
+    if plan.allows_narrow and _are_narrow(values.reshape(-1)):
+        _encode_narrow(values, plan, ids)
+    else:
+        _encode_wide(values, plan, ids)

@@ -18,17 +18,18 @@ from recmill.data.encode import (
     encode_categories,
     encode_dense,
 )
+from recmill.data.fields import RawColumns, Workspace
 from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Schema
 from recmill.data.source import Segment, Source
-from recmill.data.text import FULL, NEWLINE, ODD_LINE, Layout, RawColumns, count_lines, parse_rows
+from recmill.data.text import FULL, NEWLINE, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
 from recmill.errors import BadRowError
 from recmill.jit import njit
 
 BadRowPolicy = Literal["fail", "skip"]
 
-# Raw columns of so many Criteo rows fill 160 KiB: they are encoded while still in the second-level cache.
-SCRATCH_ROWS = 512
+# So many Criteo rows, their text and all that is noted of them fill 200 KiB: they stay in the second-level cache.
+WORKSPACE_ROWS = 256
 
 
 class Plans(NamedTuple):
@@ -48,13 +49,13 @@ def _encode_rows(raw: RawColumns, num_rows: int, plans: Plans, out: Columns, at:
 
 @njit(nogil=True, cache=True)
 def _read_range(
-    buffer: NDArray[np.uint8], start: int, stop: int, plans: Plans, raw: RawColumns, out: Columns, first_row: int
+    buffer: NDArray[np.uint8], start: int, stop: int, plans: Plans, work: Workspace, out: Columns, first_row: int
 ) -> tuple[int, int, int]:
     """Fill `out` from `first_row` on: the row reached, where the next line begins, and why it stopped there."""
     at, row, status = start, first_row, FULL
     while status == FULL:
-        count, at, status = parse_rows(buffer, at, stop, plans.layout, raw)
-        _encode_rows(raw, count, plans, out, row)
+        count, at, status = parse_rows(buffer, at, stop, plans.layout, work)
+        _encode_rows(work.raw, count, plans, out, row)
         row += count
     return row, at, status
 
@@ -85,7 +86,7 @@ class TextReader:
         """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
         nothing = np.frombuffer(b"", np.uint8)  # read-only, as the bytes of a mapped file are
         count_lines(nothing, 0, 0)
-        _read_range(nothing, 0, 0, self.plans, self._scratch(1), self.room_for(0), 0)
+        _read_range(nothing, 0, 0, self.plans, self._workspace(1), self.room_for(0), 0)
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this schema, not yet filled."""
@@ -102,12 +103,12 @@ class TextReader:
 
     def read_into(self, segment: Segment, out: Columns, row: int) -> tuple[int, int]:
         """Fill `out` from `row` on; returns the row reached and the number of lines passed over."""
-        raw = self._scratch(SCRATCH_ROWS)
+        work = self._workspace(WORKSPACE_ROWS)
         source, at, num_skipped = segment.source, segment.start, 0
         body_stop = source.last_line_start(segment.start, segment.stop)
         while at < segment.stop:
             if at < body_stop:
-                row, at, status = _read_range(source.buffer, at, body_stop, self.plans, raw, out, row)
+                row, at, status = _read_range(source.buffer, at, body_stop, self.plans, work, out, row)
                 if status != ODD_LINE:
                     continue
             line_end = min(source.line_end(at), segment.stop)
@@ -121,7 +122,7 @@ class TextReader:
         """Let the slow reader judge a line; whether it became row `at`."""
         verdict = read_row(source.buffer[start:end].tobytes(), self.schema)
         if isinstance(verdict, Row):
-            raw = self._scratch(1)
+            raw = self._workspace(1).raw
             raw.labels[0] = verdict.label
             raw.numbers[0] = verdict.numbers
             raw.values[0] = verdict.values
@@ -131,12 +132,9 @@ class TextReader:
             raise BadRowError(complain(source, start, verdict))
         return False
 
-    def _scratch(self, num_rows: int) -> RawColumns:
-        return RawColumns(
-            np.zeros(num_rows, np.float32),
-            np.empty((num_rows, len(self.schema.dense_names))),
-            np.empty((num_rows, len(self.schema.category_names)), np.uint64),
-        )
+    def _workspace(self, num_rows: int) -> Workspace:
+        schema = self.schema
+        return new_workspace(num_rows, len(schema.dense_names), len(schema.category_names), len(schema.columns))
 
 
 def complain(source: Source, line_start: int, bad: BadRow) -> str:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recmill.data.fields import MISSING_CATEGORY
 from recmill.data.hashing import xxh64
 from recmill.data.schema import Column, Schema
-from recmill.data.text import MAX_LINE_BYTES, MISSING_CATEGORY
+from recmill.data.text import MAX_LINE_BYTES
 
 _INTEGER = re.compile(rb"-?[0-9]+")
 _FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

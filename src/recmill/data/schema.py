@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from recmill.config import Settings
-from recmill.data import text
+from recmill.data import fields, text
 from recmill.errors import ConfigError
 
 Role = Literal["label", "dense", "category", "ignored"]
@@ -15,13 +15,13 @@ Kind = Literal["int", "float", "hex", "string"]
 
 # The roles and kinds that go together, and what the kernel calls them.
 KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
-    ("label", "int"): text.LABEL,
-    ("dense", "int"): text.INT_NUMBER,
-    ("dense", "float"): text.FLOAT_NUMBER,
-    ("category", "hex"): text.HEX_CATEGORY,
-    ("category", "int"): text.INT_CATEGORY,
-    ("category", "string"): text.STRING_CATEGORY,
-    ("ignored", None): text.IGNORED,
+    ("label", "int"): fields.LABEL,
+    ("dense", "int"): fields.INT_NUMBER,
+    ("dense", "float"): fields.FLOAT_NUMBER,
+    ("category", "hex"): fields.HEX_CATEGORY,
+    ("category", "int"): fields.INT_CATEGORY,
+    ("category", "string"): fields.STRING_CATEGORY,
+    ("ignored", None): fields.IGNORED,
 }
 FORBIDDEN_SEPARATORS = set("0123456789abcdefABCDEF+-.\n\r\0")
 
@@ -79,9 +79,9 @@ class Schema(Settings):
 
     def layout(self) -> text.Layout:
         """What the text kernel needs to know."""
-        runs, taken = list[tuple[int, int, int]](), Counter[str]()
+        runs, taken = list[fields.Run](), Counter[str]()
         for (role, kind), columns in groupby((column.role, column.kind) for column in self.columns):
-            first = taken[role]
+            first, place = taken[role], taken.total()
             taken[role] += len(list(columns))
-            runs.append((KERNEL_KINDS[role, kind], first, taken[role]))
-        return text.Layout(np.uint8(ord(self.separator)), np.array(runs, np.int64))
+            runs.append(fields.Run(KERNEL_KINDS[role, kind], first, taken[role], place))
+        return text.Layout(np.uint8(ord(self.separator)), len(self.columns), np.array(runs, np.int64))

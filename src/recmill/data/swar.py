@@ -1,7 +1,7 @@
-"""Eight bytes at a time: unaligned loads, and decimal and hexadecimal digits decoded in one 64-bit register.
+"""Many bytes at a time: unaligned loads, bytes found, decimal and hexadecimal digits decoded in one register.
 
-A text kernel that walks byte by byte mispredicts a branch at the end of almost every field. These functions find
-the end of a run of digits with one count of trailing zeros and convert it with three multiplications.
+A text kernel that walks byte by byte mispredicts a branch at the end of almost every field. These functions have no
+branch: a loop over many fields that calls them becomes one over vectors.
 The lowest byte of a loaded word is the first byte of the text (little-endian machines only).
 """
 
@@ -35,13 +35,31 @@ def load_u64(_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def load_u8(_context: Any, array: Any, index: Any) -> Any:
-    """One byte, without the test for a negative index that `array[index]` carries."""
-    signature = types.uint8(array, index)
+def item(_context: Any, array: Any, index: Any) -> Any:
+    """An element of a one-dimensional array, without the test for a negative index that `array[index]` carries."""
+    signature = array.dtype(array, index)
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         view = context.make_array(sig.args[0])(context, builder, arguments[0])
         return builder.load(builder.gep(view.data, [arguments[1]]))
+
+    return signature, generate
+
+
+@intrinsic
+def match64(_context: Any, array: Any, index: Any, byte: Any) -> Any:
+    """Which of the 64 bytes from `index` on equal `byte`: bit i for the i-th; the caller answers for the bounds."""
+    signature = types.uint64(array, index, byte)
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        view = context.make_array(sig.args[0])(context, builder, arguments[0])
+        bytes64 = ir.VectorType(ir.IntType(8), 64)
+        address = cgutils.pointer_add(builder, view.data, arguments[1])
+        data = builder.load(builder.bitcast(address, bytes64.as_pointer()), align=1)
+        nothing = ir.Constant(bytes64, ir.Undefined)
+        first = builder.insert_element(nothing, arguments[2], ir.IntType(32)(0))
+        everywhere = builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64))
+        return builder.bitcast(builder.icmp_unsigned("==", data, everywhere), ir.IntType(64))
 
     return signature, generate
 
@@ -69,41 +87,34 @@ def count_ones(_context: Any, word: Any) -> Any:
 
 
 @njit(inline="always")
-def count_bytes(word: np.uint64, pattern: np.uint64) -> np.uint64:
-    """How many of the eight bytes equal that of `pattern`, which repeats one byte eight times."""
-    x = word ^ pattern
-    low_bits = np.uint64(0x7F7F7F7F7F7F7F7F)
-    differs = (((x & low_bits) + low_bits) | x) & HIGH
-    return np.uint64(8) - count_ones(differs)
+def digits_of(word: np.uint64, count: np.int64) -> np.uint64:
+    """The first `count` characters (0 to 8) as digits to be decoded: moved to the end, with zeros in front."""
+    half = np.uint64(32 - (count << 2))  # in two steps, because a shift by 64 has no meaning
+    return ((word ^ ASCII_ZEROS) << half) << half
 
 
 @njit(inline="always")
-def count_leading_digits(word: np.uint64) -> np.uint64:
-    """How many of the eight characters, from the first, are decimal digits."""
-    digits = word ^ ASCII_ZEROS
-    # A byte of ten or more gets its high bit from the addition. Carries run only towards later characters,
-    # so the first character that is not a digit is always marked right.
-    not_digit = ((digits + np.uint64(0x7676767676767676)) | digits) & HIGH
-    return trailing_zeros(not_digit) >> np.uint64(3)
+def not_digits(digits: np.uint64) -> np.uint64:
+    """Something other than zero if one of the eight is not a digit."""
+    return ((digits + np.uint64(0x7676767676767676)) | digits) & HIGH
 
 
 @njit(inline="always")
-def decode_digits(word: np.uint64, count: np.uint64) -> np.uint64:
-    """The number written in the first `count` characters (1 to 8), all of which are digits."""
-    x = (word ^ ASCII_ZEROS) << (np.uint64(64) - (count << np.uint64(3)))
-    x = ((x & np.uint64(0x0F0F0F0F0F0F0F0F)) * np.uint64(2561)) >> np.uint64(8)
+def decode_digits(digits: np.uint64) -> np.uint64:
+    """The number that eight digits make."""
+    x = ((digits & np.uint64(0x0F0F0F0F0F0F0F0F)) * np.uint64(2561)) >> np.uint64(8)
     x = ((x & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
     return ((x & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
 
 
 @njit(inline="always")
-def are_hex8(word: np.uint64) -> bool:
-    """Whether all eight characters are hexadecimal digits, of either case."""
+def not_hex8(word: np.uint64) -> np.uint64:
+    """Something other than zero if one of the eight characters is no hexadecimal digit, of either case."""
     exact = word | HIGH
     lower = exact | np.uint64(0x2020202020202020)
     digit = (exact - ASCII_ZEROS) & ~(exact - np.uint64(0x3A3A3A3A3A3A3A3A))
     letter = (lower - np.uint64(0x6161616161616161)) & ~(lower - np.uint64(0x6767676767676767))
-    return (((digit | letter) & HIGH) == HIGH) & ((word & HIGH) == np.uint64(0))
+    return (~(digit | letter) | word) & HIGH
 
 
 @njit(inline="always")
