@@ -1,5 +1,6 @@
 """Text segments to encoded columns: parse and encode in one pass, a few hundred rows at a time."""
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class TextReader:
     table_rows: tuple[int, ...]
     bad_rows: BadRowPolicy = "fail"
     plans: Plans = field(init=False, repr=False)
+    _of_thread: threading.local = field(init=False, repr=False, compare=False, default_factory=threading.local)
 
     def __post_init__(self) -> None:
         categories = category_plan(self.encoding, self.schema.category_names, self.table_rows)
@@ -103,7 +105,7 @@ class TextReader:
 
     def read_into(self, segment: Segment, out: Columns, row: int) -> tuple[int, int]:
         """Fill `out` from `row` on; returns the row reached and the number of lines passed over."""
-        work = self._workspace(WORKSPACE_ROWS)
+        work = self._workspace_of_thread()
         source, at, num_skipped = segment.source, segment.start, 0
         body_stop = source.last_line_start(segment.start, segment.stop)
         while at < segment.stop:
@@ -131,6 +133,13 @@ class TextReader:
         if self.bad_rows == "fail":
             raise BadRowError(complain(source, start, verdict))
         return False
+
+    def _workspace_of_thread(self) -> Workspace:
+        """What every thread keeps from one segment to the next."""
+        if not hasattr(self._of_thread, "workspace"):
+            self._of_thread.workspace = self._workspace(WORKSPACE_ROWS)
+        workspace: Workspace = self._of_thread.workspace
+        return workspace
 
     def _workspace(self, num_rows: int) -> Workspace:
         schema = self.schema

@@ -17,12 +17,11 @@ import queue
 import threading
 import time
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, count, islice
+from itertools import accumulate, count
 from types import TracebackType
 from typing import Self
 
@@ -30,11 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Columns, Cursor, Position
+from recmill.data.lanes import Lanes
 from recmill.data.reader import Block, TextReader
 from recmill.data.source import Segment
 from recmill.errors import DataError
-from recmill.jit import njit
-from recmill.seeds import rng
+from recmill.jit import njit, uint64
+from recmill.seeds import mix64, rng, stream_key
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,13 @@ class Blocks:
 
 
 @njit(nogil=True, cache=True)
-def _copy_in_order(source: Columns, row_order: NDArray[np.int64], out: Columns) -> None:
+def _copy_shuffled(source: Columns, key: np.uint64, epoch: int, number: int, out: Columns) -> None:
+    """The rows of a block in an order that depends on the key, the epoch and the number of the block."""
+    row_order = np.arange(len(source.labels))
+    key = mix64(mix64(key ^ uint64(epoch)) ^ uint64(number))
+    for i in range(len(row_order) - 1, 0, -1):
+        j = np.int64(mix64(key ^ uint64(i)) % uint64(i + 1))
+        row_order[i], row_order[j] = row_order[j], row_order[i]
     for i in range(len(row_order)):
         row = row_order[i]
         out.labels[i] = source.labels[row]
@@ -127,53 +133,6 @@ def _copy_in_order(source: Columns, row_order: NDArray[np.int64], out: Columns) 
             out.dense[i, column] = source.dense[row, column]
         for column in range(source.ids.shape[1]):
             out.ids[i, column] = source.ids[row, column]
-
-
-class Lane:
-    """One sequence of blocks, parsed ahead, and the place within it."""
-
-    def __init__(self, blocks: Iterator["Future[Block]"], start: Cursor, per_epoch: int, lookahead: int) -> None:
-        self.cursor = start
-        self._blocks = blocks  # asked for the next one, it has it parsed in the background
-        self._per_epoch = per_epoch
-        self._ahead = deque(islice(blocks, lookahead))
-        self._open: Block | None = None
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether the last block of the last epoch is spent."""
-        return self._open is None and not self._ahead
-
-    def _open_block(self) -> Block | None:
-        """The block in which the cursor stands, or None behind the last one."""
-        if self._open is None and self._ahead:
-            self._open = self._ahead.popleft().result()
-            self._ahead.extend(islice(self._blocks, 1))
-        return self._open
-
-    def take(self, wanted: int, out: Columns, at: int) -> tuple[int, int]:
-        """Write up to `wanted` rows into `out`; how many there were, and how many bad lines were passed over.
-
-        Fewer than wanted come at the end, or when a whole epoch of the lane holds no row.
-        """
-        taken, num_skipped, num_barren = 0, 0, 0
-        while taken < wanted and num_barren < self._per_epoch and (opened := self._open_block()) is not None:
-            epoch, ordinal, row = self.cursor
-            if row == 0:
-                num_skipped += opened.num_skipped
-            dense, ids, labels = opened.columns
-            num_rows = min(wanted - taken, len(labels) - row)
-            here, there = slice(row, row + num_rows), slice(at + taken, at + taken + num_rows)
-            out.dense[there], out.ids[there], out.labels[there] = dense[here], ids[here], labels[here]
-            taken += num_rows
-            num_barren = 0 if num_rows else num_barren + 1
-            if row + num_rows < len(labels):
-                self.cursor = Cursor(epoch, ordinal, row + num_rows)
-            else:
-                finished_epochs, next_ordinal = divmod(ordinal + 1, self._per_epoch)
-                self.cursor = Cursor(epoch + finished_epochs, next_ordinal)
-                self._open = None
-        return taken, num_skipped
 
 
 def _give_way() -> None:
@@ -196,6 +155,7 @@ class Stream:
     ) -> None:
         self._reader = reader
         self._order = order
+        self._rows_key = 0 if order.seed is None else stream_key(order.seed, "rows")
         self._blocks = Blocks(segments, order)
         self._lanes = order.lanes[part.rank :: part.size]
         self._is_alone = part.size == 1
@@ -268,12 +228,13 @@ class Stream:
         self._ready.put(end)
 
     def _batches(self) -> Iterator[Batch]:
-        lanes = [self._open_lane(lane, cursor) for lane, cursor in zip(self._lanes, self._start.cursors, strict=True)]
+        lanes = self._open_lanes()
         num_batches, num_empty, pending_skipped = 0, 0, 0
-        while not all(lane.is_exhausted for lane in lanes):
-            columns, num_skipped = self._next_columns(lanes)
+        while not lanes.is_exhausted:
+            room = self._reader.room_for(lanes.batch_rows)
+            num_rows, num_skipped = lanes.deal(room)
+            columns, position = room.rows(0, num_rows), lanes.position
             pending_skipped += num_skipped
-            position = Position(tuple(lane.cursor for lane in lanes))
             if columns.num_rows or not self._is_alone:  # of several processes, each keeps step with the others
                 yield Batch(columns, position, pending_skipped)
                 num_batches, num_empty, pending_skipped = num_batches + 1, 0, 0
@@ -283,15 +244,24 @@ class Stream:
             if num_empty > 2 + max(cursor.epoch for cursor in position.cursors) - position.epoch:
                 break
         self.trailing_skipped = pending_skipped
-        began_at_start = self._start.cursors == (Cursor(),) * len(lanes)
+        began_at_start = self._start.cursors == (Cursor(),) * len(self._lanes)
         if num_batches == 0 and began_at_start and self._is_alone:
             why = "all lines are bad, and were passed over" if pending_skipped else "the files hold no line"
             raise DataError(f"there is no row to read in {self._blocks.describe()}: {why}")
 
-    def _open_lane(self, lane: int, start: Cursor) -> Lane:
-        sequence = self._blocks.sequence(lane, start, self._order.epochs)
-        parsed = (self._pool.submit(self._read_block, epoch, number) for epoch, number in sequence)
-        return Lane(parsed, start, self._blocks.per_lane, self._lookahead)
+    def _open_lanes(self) -> Lanes:
+        return Lanes(
+            [self._read_ahead(lane, cursor) for lane, cursor in zip(self._lanes, self._start.cursors, strict=True)],
+            [self._order.share(lane) for lane in self._lanes],
+            self._start,
+            per_epoch=self._blocks.per_lane,
+            lookahead=self._lookahead,
+        )
+
+    def _read_ahead(self, lane: int, start: Cursor) -> Iterator[Future[Block]]:
+        """A lane's blocks from a cursor on; asked for one, it is parsed in the background."""
+        for epoch, number in self._blocks.sequence(lane, start, self._order.epochs):
+            yield self._pool.submit(self._read_block, epoch, number)
 
     def _read_block(self, epoch: int, number: int) -> Block:
         """The rows of a block in the order in which they are handed out: shuffled here, while they are in the cache."""
@@ -299,16 +269,5 @@ class Stream:
         if self._order.seed is None:
             return block
         shuffled = self._reader.room_for(block.columns.num_rows)
-        row_order = rng(self._order.seed, "rows", epoch, number).permutation(block.columns.num_rows)
-        _copy_in_order(block.columns, row_order, shuffled)
+        _copy_shuffled(block.columns, np.uint64(self._rows_key), epoch, number, shuffled)
         return Block(shuffled, block.num_skipped)
-
-    def _next_columns(self, lanes: Sequence[Lane]) -> tuple[Columns, int]:
-        shares = [self._order.share(lane) for lane in self._lanes]
-        out = self._reader.room_for(sum(shares))
-        num_rows, num_skipped = 0, 0
-        for lane, share in zip(lanes, shares, strict=True):
-            taken, skipped = lane.take(share, out, num_rows)
-            num_rows += taken
-            num_skipped += skipped
-        return out.rows(0, num_rows), num_skipped

@@ -65,6 +65,24 @@ def match64(_context: Any, array: Any, index: Any, byte: Any) -> Any:
 
 
 @intrinsic
+def copy_rows(_context: Any, address: Any, row: Any, out: Any, at: Any, num_rows: Any) -> Any:
+    """Rows of an array like `out`, which begins at an address, from `row` on, into `out` from `at` on."""
+    signature = types.none(address, row, out, at, num_rows)
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        address, row, out, at, num_rows = arguments
+        view = context.make_array(sig.args[2])(context, builder, out)
+        row_bytes = cgutils.unpack_tuple(builder, view.strides)[0]
+        bytes_type = ir.IntType(8).as_pointer()
+        source = builder.gep(builder.inttoptr(address, bytes_type), [builder.mul(row, row_bytes)])
+        target = builder.gep(builder.bitcast(view.data, bytes_type), [builder.mul(at, row_bytes)])
+        cgutils.raw_memcpy(builder, target, source, num_rows, row_bytes)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
 def trailing_zeros(_context: Any, word: Any) -> Any:
     """How many low bits of a uint64 are zero; 64 for zero."""
     signature = types.uint64(word)
