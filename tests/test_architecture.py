@@ -35,7 +35,7 @@ GUESTS = {
     "torchrec": (),
     "fbgemm_gpu": (),
     "polars": (),
-    "pyarrow": (),
+    "pyarrow": ("data/store/parquet.py",),
     "tensorboard": ("observe/record.py",),
     "numba": ("jit.py", "data/swar.py", "embeddings/local.py", "train/assemble.py", "cli/doctor.py"),
     "llvmlite": ("data/swar.py",),

@@ -98,12 +98,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 RESUMED_ORDERS = {
     "sequential": Order(7),
-    "shuffled": Order(16, seed=3, num_lanes=4, block_bytes=100),
-    "across epochs": Order(16, seed=3, epochs=3, num_lanes=4, block_bytes=150),
-    "uneven lanes": Order(11, seed=5, epochs=2, num_lanes=3, block_bytes=64),
-    "blocks of a few bytes": Order(10, seed=5, epochs=2, num_lanes=2, block_bytes=8),
-    "one block a lane": Order(13, seed=6, epochs=2, num_lanes=5, block_bytes=1 << 20),
-    "batch larger than all": Order(1000, seed=1, epochs=3, num_lanes=4, block_bytes=100),
+    "shuffled": Order(16, seed=3, num_lanes=4, block_extent=100),
+    "across epochs": Order(16, seed=3, epochs=3, num_lanes=4, block_extent=150),
+    "uneven lanes": Order(11, seed=5, epochs=2, num_lanes=3, block_extent=64),
+    "blocks of a few bytes": Order(10, seed=5, epochs=2, num_lanes=2, block_extent=8),
+    "one block a lane": Order(13, seed=6, epochs=2, num_lanes=5, block_extent=1 << 20),
+    "batch larger than all": Order(1000, seed=1, epochs=3, num_lanes=4, block_extent=100),
 }
 every_order = pytest.mark.parametrize("order", RESUMED_ORDERS.values(), ids=RESUMED_ORDERS.keys())
 
@@ -119,13 +119,13 @@ def test_a_stream_resumes_everywhere(tmp_path: Path, order: Order, sizes: tuple[
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_every_process_resumes_everywhere(tmp_path: Path, rank: int) -> None:
     segments = _segments(tmp_path, (50, 30), bad_every=9)
-    order = Order(15, seed=2, epochs=2, num_lanes=7, block_bytes=60)
+    order = Order(15, seed=2, epochs=2, num_lanes=7, block_extent=60)
     assert_resumes_everywhere(lambda at: Stream(_reader("skip"), segments, order, start=at, part=Part(rank, 3)))
 
 
 def test_an_endless_stream_resumes_everywhere(tmp_path: Path) -> None:
     segments = _segments(tmp_path, (20, 13), bad_every=7)
-    order = Order(9, seed=2, epochs=None, num_lanes=2, block_bytes=80)
+    order = Order(9, seed=2, epochs=None, num_lanes=2, block_extent=80)
     assert_resumes_everywhere(lambda at: Stream(_reader("skip"), segments, order, start=at), num_batches=25)
 
 
@@ -137,7 +137,7 @@ def test_blocks_of_bad_rows_alone_are_counted_once(
     bad, good = b"bad line\n" * 30, b"".join(_line(i) + b"\n" for i in range(20))
     text = {"first": bad + good, "last": good + bad, "everywhere but one": bad + _line(0) + b"\n" + bad}[where]
     segments = [whole(new_source(tmp_path / "day_0", text))]
-    order = Order(4, seed, epochs=2, num_lanes=num_lanes, block_bytes=40)
+    order = Order(4, seed, epochs=2, num_lanes=num_lanes, block_extent=40)
     assert_resumes_everywhere(lambda at: Stream(_reader("skip"), segments, order, start=at))
     with Stream(_reader("skip"), segments, order) as stream:
         num_skipped = sum(batch.num_skipped for batch in stream)
@@ -145,7 +145,7 @@ def test_blocks_of_bad_rows_alone_are_counted_once(
 
 
 def test_a_stream_opened_at_its_end_is_empty(tmp_path: Path) -> None:
-    segments, order = _segments(tmp_path, (30,)), Order(7, seed=1, epochs=2, num_lanes=2, block_bytes=50)
+    segments, order = _segments(tmp_path, (30,)), Order(7, seed=1, epochs=2, num_lanes=2, block_extent=50)
     last = _all(segments, order)[-1]
     with Stream(_reader(), segments, order, start=last.position) as stream:
         assert list(stream) == []
@@ -179,7 +179,7 @@ def test_every_row_of_every_epoch_comes_once(
     with Stream(_reader("skip"), segments, order) as stream:
         batches = list(stream)
         num_skipped = sum(batch.num_skipped for batch in batches) + stream.trailing_skipped
-        assert stream.num_bytes == sum(segment.num_bytes for segment in segments)
+        assert stream.extent == sum(segment.num_bytes for segment in segments)
     assert sorted(_numbers(batches)) == sorted([*range(sum(sizes))] * 2)
     if bad_every == 0:
         for epoch in range(2):
@@ -191,7 +191,7 @@ def test_every_row_of_every_epoch_comes_once(
 def test_no_lane_is_left_unread_by_a_small_batch(tmp_path: Path) -> None:
     """A lane whose share of a batch is no row must not keep its rows."""
     segments = _segments(tmp_path, (100,))
-    batches = _all(segments, Order(3, seed=1, num_lanes=7, block_bytes=50))
+    batches = _all(segments, Order(3, seed=1, num_lanes=7, block_extent=50))
     assert sorted(_numbers(batches)) == list(range(100))
 
 
@@ -202,7 +202,7 @@ def test_segments_may_be_parts_of_files(tmp_path: Path) -> None:
     expected = [n for p in parts for n in _numbers([Batch(_reader().read([p]).columns, Position(()))])]
     assert 2 < len(expected) < 70
     assert sorted(_numbers(_all(parts, Order(9, 1, 1, 3, 33)))) == expected
-    assert _numbers(_all(parts, Order(9, block_bytes=33))) == expected
+    assert _numbers(_all(parts, Order(9, block_extent=33))) == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -231,7 +231,7 @@ def test_every_lane_is_dealt_as_many_blocks(tmp_path: Path, seed: int | None) ->
         assert dealt.shape == (6, blocks.per_lane)
         assert sorted(dealt.ravel().tolist()) == list(range(blocks.num_blocks))
         bytes_per_lane = [sum(p.num_bytes for n in lane for p in blocks.pieces(n)) for lane in dealt.tolist()]
-        assert sum(bytes_per_lane) == blocks.num_bytes
+        assert sum(bytes_per_lane) == blocks.extent
         longest_line = 16  # a block may be off by one line at both ends, and by the byte that division rounds away
         assert max(bytes_per_lane) - min(bytes_per_lane) <= blocks.per_lane * 2 * longest_line
 
@@ -250,7 +250,7 @@ def test_shares_add_up_and_differ_by_one_at_most(global_batch: int, num_lanes: i
 
 
 def test_the_sequential_order_is_that_of_the_files(tmp_path: Path) -> None:
-    batches = _all(_segments(tmp_path, (33, 0, 40)), Order(10, epochs=2, block_bytes=50))
+    batches = _all(_segments(tmp_path, (33, 0, 40)), Order(10, epochs=2, block_extent=50))
     assert _numbers(batches) == list(range(73)) * 2
     assert [batch.num_rows for batch in batches] == [10] * 14 + [6]
     assert [batch.position.epoch for batch in batches] == [0] * 7 + [1] * 7 + [2]
@@ -277,7 +277,7 @@ def test_epochs_and_seeds_have_orders_of_their_own(tmp_path: Path) -> None:
 
 def test_epochs_differ_in_the_order_of_blocks_and_of_the_rows_within(tmp_path: Path) -> None:
     segments = _segments(tmp_path, (100,))
-    blocks = Blocks(segments, Order(10, seed=1, num_lanes=2, block_bytes=50))
+    blocks = Blocks(segments, Order(10, seed=1, num_lanes=2, block_extent=50))
     assert blocks.num_blocks > 10
     assert blocks.deal(0).tolist() != blocks.deal(1).tolist()
     order = Order(100, seed=1)
@@ -385,7 +385,7 @@ def test_a_bad_row_arrives_with_file_and_line(tmp_path: Path, seed: int | None, 
 def test_batches_in_front_of_a_bad_row_still_come(tmp_path: Path) -> None:
     lines = [_line(i) for i in range(40)]
     lines[25] = b"bad"
-    stream = Stream(_reader(), [whole(new_source(tmp_path / "day_0", b"\n".join(lines)))], Order(4, block_bytes=24))
+    stream = Stream(_reader(), [whole(new_source(tmp_path / "day_0", b"\n".join(lines)))], Order(4, block_extent=24))
     seen = list[Batch]()
     with pytest.raises(BadRowError, match=r"day_0:26: "):
         seen.extend(stream)
@@ -441,7 +441,7 @@ def test_waiting_is_measured(tmp_path: Path) -> None:
 
 
 def test_a_position_is_where_the_next_row_lies(tmp_path: Path) -> None:
-    batches = _all(_segments(tmp_path, (10,)), Order(4, block_bytes=1 << 20))
+    batches = _all(_segments(tmp_path, (10,)), Order(4, block_extent=1 << 20))
     assert [batch.position for batch in batches] == [
         Position((Cursor(0, 0, 4),)),
         Position((Cursor(0, 0, 8),)),

@@ -20,7 +20,10 @@ def add_parser(verbs: Verbs) -> None:
     parser = verbs.add_parser("train", help="train a model from raw text")
     parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="named settings: demo, small, mlperf")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, laid over the recipe's")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="directory with day_0, day_1, … (plain, .gz or .zst)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="directory of raw logs, or of prepared rows")
+    parser.add_argument(
+        "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
+    )
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
     parser.add_argument(
         "--set",
@@ -60,7 +63,28 @@ def resolved_config(args: argparse.Namespace) -> "TrainConfig":
         tree = find_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
     if args.config is not None:
         tree = laid_over(tree, read_toml(args.config))
-    return from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
+    tree = with_assignments(tree, option_assignments(args))
+    return from_tree(TrainConfig, with_assignments(taken_over(tree, args.vocabulary), args.assignments))
+
+
+def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
+    """The settings with the encoding of the prepared directory that the data, or their vocabulary, come from."""
+    from recmill.data.prepared import VOCABULARY, is_prepared, read_facts
+
+    data = dict(tree.get("data", {}))
+    data_dir = Path(data.get("dir") or ".")
+    is_from_prepared = bool(data.get("dir")) and is_prepared(data_dir)
+    if is_from_prepared and vocabulary is not None:
+        raise ConfigError(f"{data_dir} is encoded already; leave out --vocabulary")
+    if not is_from_prepared and vocabulary is None:
+        return tree
+    directory = data_dir if vocabulary is None else vocabulary
+    facts = read_facts(directory)
+    data.pop("max_rows_per_table", None)
+    data["table_rows"] = list(facts.table_rows)
+    if vocabulary is not None:
+        data["vocabulary"] = str((vocabulary / VOCABULARY).resolve())
+    return {**tree, "data": data, "encoding": facts.encoding.model_dump(mode="json", exclude_none=True)}
 
 
 def resumed_config(args: argparse.Namespace) -> "TrainConfig":

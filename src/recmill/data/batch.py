@@ -1,5 +1,6 @@
 """Batches, and columns of encoded rows; a batch knows where it came from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +34,14 @@ def empty_columns(num_rows: int, num_dense: int, num_categories: int) -> Columns
         np.empty((num_rows, num_categories), np.int64),
         np.empty(num_rows, np.float32),
     )
+
+
+def join_columns(pieces: Sequence[Columns]) -> Columns:
+    """The rows of all pieces, of which there is at least one, in their order."""
+    if len(pieces) == 1:
+        return pieces[0]
+    dense, ids, labels = zip(*pieces, strict=True)
+    return Columns(np.concatenate(dense), np.concatenate(ids), np.concatenate(labels))
 
 
 class Cursor(NamedTuple):

@@ -7,6 +7,7 @@ from pydantic import Field
 from recmill.config import Settings
 from recmill.data.criteo import SCHEMAS
 from recmill.data.schema import Schema
+from recmill.data.store.npy import Access
 from recmill.errors import ConfigError
 
 
@@ -25,7 +26,11 @@ class DataConfig(Settings):
     eval_batch: int = Field(default=16384, ge=1)
     bad_rows: Literal["fail", "skip"] = "fail"
     num_lanes: int = Field(default=64, ge=1, le=4096)
-    block_bytes: int = Field(default=256 << 10, ge=1)
+    block_bytes: int = Field(default=256 << 10, ge=1)  # of raw text, shuffled as one
+    block_rows: int = Field(default=1024, ge=1)  # of prepared rows, likewise
+    access: Access = "mapped"  # of prepared rows: through the page cache, all in memory, or read as needed
+    verify: bool = False  # compare prepared files with their checksums before training
+    vocabulary: str = ""  # the directory of the vocabulary with which raw text is encoded
     reader_threads: int = Field(default=2, ge=1, le=256)
     prefetch_batches: int = Field(default=4, ge=1, le=1024)
 

@@ -19,7 +19,7 @@ from recmill.jit import njit, uint32, uint64
 from recmill.seeds import mix64, stream_key
 
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
-CategoryTransform = Literal["modulo", "hash"]
+CategoryTransform = Literal["modulo", "hash", "vocabulary"]
 MissingCategory = Literal["own_row", "value_zero"]
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -53,6 +53,10 @@ class RawColumns(NamedTuple):
     numbers: NDArray[np.float64]
     values: NDArray[np.uint64]
 
+    def rows(self, start: int, stop: int) -> "RawColumns":
+        """A view of some of the rows."""
+        return RawColumns(self.labels[start:stop], self.numbers[start:stop], self.values[start:stop])
+
 
 class Workspace(NamedTuple):
     """Room for a stretch of lines while they are parsed, and the raw columns that come of it."""

@@ -1,7 +1,7 @@
 """Text segments to encoded columns: parse and encode in one pass, a few hundred rows at a time."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -24,6 +24,7 @@ from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Schema
 from recmill.data.source import Segment, Source
 from recmill.data.text import FULL, NEWLINE, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
+from recmill.data.vocab import NO_LOOK_UP, LookUp, Vocabulary, look_up
 from recmill.errors import BadRowError
 from recmill.jit import njit
 
@@ -39,12 +40,17 @@ class Plans(NamedTuple):
     layout: Layout
     dense: DensePlan
     categories: CategoryPlan
+    look_up: LookUp
+    use_look_up: bool
 
 
 @njit(nogil=True, cache=True)
 def _encode_rows(raw: RawColumns, num_rows: int, plans: Plans, out: Columns, at: int) -> None:
     encode_dense(raw.numbers[:num_rows], plans.dense, out.dense[at : at + num_rows])
-    encode_categories(raw.values[:num_rows], plans.categories, out.ids[at : at + num_rows])
+    if plans.use_look_up:
+        look_up(raw.values[:num_rows], plans.look_up, out.ids[at : at + num_rows])
+    else:
+        encode_categories(raw.values[:num_rows], plans.categories, out.ids[at : at + num_rows])
     out.labels[at : at + num_rows] = raw.labels[:num_rows]
 
 
@@ -77,12 +83,15 @@ class TextReader:
     encoding: Encoding
     table_rows: tuple[int, ...]
     bad_rows: BadRowPolicy = "fail"
+    vocabulary: Vocabulary | None = None
     plans: Plans = field(init=False, repr=False)
     _of_thread: threading.local = field(init=False, repr=False, compare=False, default_factory=threading.local)
 
     def __post_init__(self) -> None:
         categories = category_plan(self.encoding, self.schema.category_names, self.table_rows)
-        object.__setattr__(self, "plans", Plans(self.schema.layout(), dense_plan(self.encoding), categories))
+        found = self.vocabulary.plan(self.schema.category_names) if self.vocabulary else NO_LOOK_UP
+        plans = Plans(self.schema.layout(), dense_plan(self.encoding), categories, found, self.vocabulary is not None)
+        object.__setattr__(self, "plans", plans)
 
     def compile(self) -> None:
         """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
@@ -114,25 +123,47 @@ class TextReader:
                 if status != ODD_LINE:
                     continue
             line_end = min(source.line_end(at), segment.stop)
-            accepted = self._read_odd_line(source, at, line_end, out, row)
-            row += accepted
-            num_skipped += not accepted
+            raw = self._judge(source, at, line_end)
+            if raw is None:
+                num_skipped += 1
+            else:
+                _encode_rows(raw, 1, self.plans, out, row)
+                row += 1
             at = line_end + 1
         return row, num_skipped
 
-    def _read_odd_line(self, source: Source, start: int, end: int, out: Columns, at: int) -> bool:
-        """Let the slow reader judge a line; whether it became row `at`."""
+    def raw_blocks(self, segment: Segment) -> Iterator[tuple[RawColumns, int]]:
+        """The rows of a segment before they are encoded, some at a time, and how many lines were passed over.
+
+        The columns are overwritten when the next ones are asked for.
+        """
+        work = self._workspace(WORKSPACE_ROWS)
+        source, at = segment.source, segment.start
+        body_stop = source.last_line_start(segment.start, segment.stop)
+        while at < segment.stop:
+            if at < body_stop:
+                count, next_at, status = parse_rows(source.buffer, at, body_stop, self.plans.layout, work)
+                at = int(next_at)
+                yield work.raw.rows(0, count), 0
+                if status != ODD_LINE:
+                    continue
+            line_end = min(source.line_end(at), segment.stop)
+            raw = self._judge(source, at, line_end)
+            yield (raw, 0) if raw else (work.raw.rows(0, 0), 1)
+            at = line_end + 1
+
+    def _judge(self, source: Source, start: int, end: int) -> RawColumns | None:
+        """Let the slow reader read a line: its row, or None if it is bad and bad rows are skipped."""
         verdict = read_row(source.buffer[start:end].tobytes(), self.schema)
         if isinstance(verdict, Row):
             raw = self._workspace(1).raw
             raw.labels[0] = verdict.label
             raw.numbers[0] = verdict.numbers
             raw.values[0] = verdict.values
-            _encode_rows(raw, 1, self.plans, out, at)
-            return True
+            return raw
         if self.bad_rows == "fail":
             raise BadRowError(complain(source, start, verdict))
-        return False
+        return None
 
     def _workspace_of_thread(self) -> Workspace:
         """What every thread keeps from one segment to the next."""

@@ -80,6 +80,11 @@ class Segment:
         """The length of the range."""
         return self.stop - self.start
 
+    @property
+    def extent(self) -> int:
+        """What a stream cuts into blocks: bytes, here."""
+        return self.num_bytes
+
     def part(self, start: int, stop: int) -> "Segment":
         """The lines that begin in a part of this segment, given in bytes from its start."""
         source = self.source

@@ -42,14 +42,22 @@ class Splits:
                 segment.source.close()
 
 
+def is_day(path: Path) -> bool:
+    """Whether a file is named day_0, day_1, …, packed or not."""
+    return _DAY.fullmatch(_plain_name(path)) is not None
+
+
+def _plain_name(path: Path) -> str:
+    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
+
+
 def find_days(data_dir: Path) -> list[Path]:
     """The files day_0, day_1, … of a directory, plain or packed, in the order of their numbers."""
     if not data_dir.is_dir():
         raise DataError(f"there is no directory {data_dir}; make one with `recmill synth criteo --out {data_dir}`")
     days: dict[int, Path] = {}
     for path in sorted(data_dir.iterdir()):
-        stem = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
-        match = _DAY.fullmatch(stem)
+        match = _DAY.fullmatch(_plain_name(path))
         if match is None:
             continue
         day = int(match[1])

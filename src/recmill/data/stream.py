@@ -1,7 +1,7 @@
-"""Segments of text to shuffled batches, in an order that depends on the seed, the epoch and the files alone.
+"""Text, or prepared rows, to shuffled batches, in an order that depends on the seed, the epoch and the files alone.
 
-1. The bytes of all segments, laid end to end, are cut into blocks of equal length; a block is the lines that begin
-   in it.
+1. All segments, laid end to end, are cut into blocks of equal extent: of text, a block is the lines that begin in so
+   many bytes; of prepared rows, so many rows.
 2. A seeded permutation deals the blocks to a fixed number of lanes, the same number of bytes to each.
 3. A lane shuffles the rows within each of its blocks and hands them out one after the other.
 4. A global batch takes an equal share of every lane. A lane at the end of an epoch goes on to the next one without
@@ -22,16 +22,16 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, count
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Columns, Cursor, Position
 from recmill.data.lanes import Lanes
-from recmill.data.reader import Block, TextReader
-from recmill.data.source import Segment
+from recmill.data.reader import Block
 from recmill.errors import DataError
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64, rng, stream_key
@@ -45,7 +45,7 @@ class Order:
     seed: int | None = None
     epochs: int | None = 1
     num_lanes: int = 1
-    block_bytes: int = 1 << 20
+    block_extent: int = 1 << 20  # bytes of text, or prepared rows
 
     @property
     def lanes(self) -> range:
@@ -73,15 +73,51 @@ class ReadAhead:
     batches: int = 4
 
 
-class Blocks:
+class HasPath(Protocol):
+    """Something that came from a file."""
+
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+
+
+class Stretch(Protocol):
+    """Rows of a file that lie side by side: a Segment of text or a RowSegment."""
+
+    @property
+    def source(self) -> HasPath:
+        """The file."""
+
+    @property
+    def extent(self) -> int:
+        """How long it is, in the units in which `part` cuts it."""
+
+    def part(self, start: int, stop: int) -> Self:
+        """The rows that begin in a part of it."""
+
+
+class Reader(Protocol):
+    """Reads stretches of one kind; may be shared by threads."""
+
+    def read(self, segments: Sequence[Any]) -> Block:
+        """The rows of some stretches, in their order."""
+
+    def room_for(self, num_rows: int) -> Columns:
+        """Columns of that many rows, not yet filled."""
+
+
+S = TypeVar("S", bound=Stretch)
+
+
+class Blocks(Generic[S]):
     """Segments cut into blocks, as many for every lane."""
 
-    def __init__(self, segments: Sequence[Segment], order: Order) -> None:
+    def __init__(self, segments: Sequence[S], order: Order) -> None:
         self._segments = segments
-        self._starts = [0, *accumulate(segment.num_bytes for segment in segments)]
-        self.num_bytes = self._starts[-1]
+        self._starts = [0, *accumulate(segment.extent for segment in segments)]
+        self.extent = self._starts[-1]
         self._num_lanes = len(order.lanes)
-        self.per_lane = max(1, round(self.num_bytes / (self._num_lanes * order.block_bytes)))
+        self.per_lane = max(1, round(self.extent / (self._num_lanes * order.block_extent)))
         self.num_blocks = self.per_lane * self._num_lanes
         self._seed = order.seed
         self.deal = lru_cache(maxsize=2)(self._deal)  # lanes are in one epoch or at the seam of two
@@ -106,10 +142,10 @@ class Blocks:
         names = [str(segment.source.path) for segment in self._segments] or ["no files"]
         return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
-    def pieces(self, number: int) -> list[Segment]:
+    def pieces(self, number: int) -> list[S]:
         """The lines of a block, which may lie in several files."""
-        start = number * self.num_bytes // self.num_blocks
-        stop = (number + 1) * self.num_bytes // self.num_blocks
+        start = number * self.extent // self.num_blocks
+        stop = (number + 1) * self.extent // self.num_blocks
         first = max(0, bisect_right(self._starts, start) - 1)
         last = bisect_right(self._starts, stop - 1) - 1
         return [
@@ -145,8 +181,8 @@ class Stream:
 
     def __init__(
         self,
-        reader: TextReader,
-        segments: Sequence[Segment],
+        reader: Reader,
+        segments: Sequence[Stretch],
         order: Order,
         *,
         start: Position | None = None,
@@ -170,9 +206,9 @@ class Stream:
         self._producer.start()
 
     @property
-    def num_bytes(self) -> int:
-        """How much text an epoch reads, all processes together."""
-        return self._blocks.num_bytes
+    def extent(self) -> int:
+        """How much an epoch reads, all processes together: bytes of text, or prepared rows."""
+        return self._blocks.extent
 
     def __iter__(self) -> Self:
         return self

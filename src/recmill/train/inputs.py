@@ -1,51 +1,115 @@
 """The data of a run: its splits, opened once, and streams over them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from recmill.data.batch import Position
+from recmill.data.prepared import Prepared, is_prepared
 from recmill.data.reader import TextReader
 from recmill.data.source import Segment, Source
 from recmill.data.split import SplitName, Splits, find_days, find_files, split_by_day, whole
-from recmill.data.stream import Order, ReadAhead, Stream
+from recmill.data.stream import Order, ReadAhead, Stream, Stretch
 from recmill.data.text import count_lines
+from recmill.data.vocab import Vocabulary
 from recmill.errors import ConfigError
 from recmill.train.config import TrainConfig
 
 _SAMPLE_BYTES = 1 << 20
+# Blocks of an evaluation, which does not shuffle: large ones cost less.
+_EVALUATION_BYTES, _EVALUATION_ROWS = 1 << 20, 1 << 12
 
 
-class Inputs:
-    """Opens training and evaluation streams on the files the settings name; close it, or use it with `with`."""
+class RawRows:
+    """The lines of the files that the settings name, encoded as they are read."""
+
+    evaluation_extent = _EVALUATION_BYTES
 
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
-        if not data.dir:
-            raise ConfigError("data.dir is not set; give the directory of the click logs with --data DIR")
-        self._config = config
-        self.reader = TextReader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows)
-        self.splits = _open_splits(config)
+        self.training_extent = data.block_bytes
+        vocabulary = _open_vocabulary(config)
+        self.reader = TextReader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
+        self._splits = _open_splits(config)
         self.reader.compile()
 
-    def open_training(self, start: Position | None) -> Stream:
-        """Shuffled batches from a position on."""
-        data = self._config.data
-        order = Order(
-            data.global_batch, self._config.seed, self._config.stop.max_epochs or None, data.num_lanes, data.block_bytes
-        )
-        ahead = ReadAhead(data.reader_threads, data.prefetch_batches)
-        return Stream(self.reader, self.splits.train, order, start=start, ahead=ahead)
-
-    def open_evaluation(self, split: SplitName) -> Stream:
-        """The rows of a split as they stand in the files."""
-        data = self._config.data
-        ahead = ReadAhead(data.reader_threads, data.prefetch_batches)
-        return Stream(self.reader, self.splits.of(split), Order(data.eval_batch), ahead=ahead)
+    def segments(self, split: SplitName) -> Sequence[Segment]:
+        """The lines of a split."""
+        return self._splits.of(split)
 
     def estimate_rows(self, split: SplitName) -> int:
         """About how many rows a split has, from the lines in the first MiB of each of its files."""
-        return sum(_estimate_lines(segment) for segment in self.splits.of(split))
+        return sum(_estimate_lines(segment) for segment in self._splits.of(split))
+
+    def close(self) -> None:
+        """Give the mapped files back."""
+        self._splits.close()
+
+
+class PreparedRows:
+    """The rows of a prepared directory."""
+
+    evaluation_extent = _EVALUATION_ROWS
+
+    def __init__(self, config: TrainConfig) -> None:
+        data = config.data
+        self.training_extent = data.block_rows
+        self._prepared = Prepared(Path(data.dir), data.access, verify=data.verify)
+        self.reader = self._prepared.reader
+        facts = self._prepared.facts
+        for what, stated, found in (
+            ("data.table_rows", data.num_table_rows, facts.table_rows),
+            ("encoding", config.encoding, facts.encoding),
+            ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
+        ):
+            if stated != found:
+                raise ConfigError(
+                    f"{data.dir} was prepared with another setting than this run's: {what} is {found} there and "
+                    f"{stated} here; give the directory with --data, which takes over its settings"
+                )
+
+    def segments(self, split: SplitName) -> Sequence[Stretch]:
+        """The rows of a split."""
+        return self._prepared.segments(split)
+
+    def estimate_rows(self, split: SplitName) -> int:
+        """How many rows a split has."""
+        return self._prepared.facts.num_rows(split)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._prepared.close()
+
+
+class Inputs:
+    """Opens training and evaluation streams on raw or prepared rows; close it, or use it with `with`."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        if not config.data.dir:
+            raise ConfigError("data.dir is not set; give the directory of the click logs with --data DIR")
+        self._config = config
+        self._rows = PreparedRows(config) if is_prepared(Path(config.data.dir)) else RawRows(config)
+
+    def open_training(self, start: Position | None) -> Stream:
+        """Shuffled batches from a position on."""
+        config, data = self._config, self._config.data
+        epochs = config.stop.max_epochs or None
+        order = Order(data.global_batch, config.seed, epochs, data.num_lanes, self._rows.training_extent)
+        return self._open("train", order, start)
+
+    def open_evaluation(self, split: SplitName) -> Stream:
+        """The rows of a split as they stand in the files."""
+        order = Order(self._config.data.eval_batch, block_extent=self._rows.evaluation_extent)
+        return self._open(split, order, None)
+
+    def _open(self, split: SplitName, order: Order, start: Position | None) -> Stream:
+        ahead = ReadAhead(self._config.data.reader_threads, self._config.data.prefetch_batches)
+        return Stream(self._rows.reader, self._rows.segments(split), order, start=start, ahead=ahead)
+
+    def estimate_rows(self, split: SplitName) -> int:
+        """About how many rows a split has."""
+        return self._rows.estimate_rows(split)
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +117,25 @@ class Inputs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.splits.close()
+        self._rows.close()
+
+
+def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
+    directory, is_used = config.data.vocabulary, config.encoding.category == "vocabulary"
+    if is_used != bool(directory):
+        raise ConfigError(
+            f"data.vocabulary is {directory!r} and encoding.category is {config.encoding.category!r}: a vocabulary "
+            "needs both; `--vocabulary DIR` takes them over from a directory that `recmill prepare` made"
+        )
+    if not is_used:
+        return None
+    vocabulary = Vocabulary(Path(directory))
+    if vocabulary.table_rows != config.data.num_table_rows:
+        raise ConfigError(
+            f"data.table_rows is {list(config.data.num_table_rows)}; the vocabulary in {directory} needs "
+            f"{list(vocabulary.table_rows)}"
+        )
+    return vocabulary
 
 
 def _open_splits(config: TrainConfig) -> Splits:

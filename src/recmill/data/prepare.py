@@ -1,0 +1,278 @@
+"""Wires read → count → vocabulary → encode → shuffle → store; the only file that knows the whole path.
+
+1. The input is cut into parts, each within one file and one subset.
+2. `count`: every part is read once for its rows, its smallest dense value and its category values.
+3. `merge`, `freeze`: the counts of a column become rows of its table.
+4. `encode`: every part is read again and its rows written to their place, or, if they are to be shuffled, dealt to
+   buckets; `shuffle` then writes each bucket to its place.
+5. The directory gets its manifest and, with that, its name.
+
+Each part of a stage leaves a record when it is done. A killed run goes on from those, and ends with the same bytes.
+"""
+
+import errno
+import platform
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from recmill.data.batch import Columns
+from recmill.data.encode import Encoding
+from recmill.data.prepared import VOCABULARY, Facts, seal
+from recmill.data.presets import Preset, find_preset
+from recmill.data.reader import BadRowPolicy, TextReader
+from recmill.data.schema import Schema
+from recmill.data.sinks import NpySink, Output, ParquetSink, Shuffle, Sink
+from recmill.data.source import Segment
+from recmill.data.split import SPLIT_NAMES, SplitName, Splits
+from recmill.data.stages import OnProgress, Record, Stages, say_nothing
+from recmill.data.store.npy import NpyLayout
+from recmill.data.tally import PartTally, TallyFile, merge_column, merge_runs, take_values
+from recmill.data.vocab import Vocabulary, VocabularyWriter
+from recmill.errors import DataError
+from recmill.files import refuse_occupied, require_free_space
+
+StoreName = Literal["npy", "parquet"]
+_ENCODE_BYTES = 4 << 20  # text that is encoded at once
+_POSITION_BITS = 40  # a part has fewer rows than 2^40
+_MIN_PART_BYTES, _MAX_PART_BYTES = 1 << 16, 128 << 20
+# Counting a part holds about five times its text in memory if all its values are new, and parts are counted by several
+# threads; the cut does not depend on their number, because Parquet has a file for every part.
+_PARTS_IN_MEMORY = 40
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lines that are read as one: of one file and one subset."""
+
+    subset: SplitName
+    segment: Segment
+
+
+@dataclass(frozen=True)
+class PrepareJob:
+    """What is to be prepared, and how."""
+
+    splits: Splits
+    schema: Schema
+    out_dir: Path
+    preset_name: str = "recmill"
+    store: StoreName = "npy"
+    memory_bytes: int = 2 << 30
+    jobs: int = 2
+    seed: int | None = None  # None keeps the order of the files
+    bad_rows: BadRowPolicy = "fail"
+    part_bytes: int | None = None  # chosen from the memory, if not given
+    on_progress: OnProgress = field(default=say_nothing, repr=False, compare=False)
+
+    @cached_property
+    def preset(self) -> Preset:
+        """The encoding."""
+        return find_preset(self.preset_name)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The input in the order of its files: the position of a row is its part's number and its place there."""
+        ordered = [(name, segment) for name in SPLIT_NAMES for segment in self.splits.of(name)]
+        step = self.part_bytes or min(_MAX_PART_BYTES, max(_MIN_PART_BYTES, self.memory_bytes // _PARTS_IN_MEMORY))
+        return tuple(
+            Part(name, segment.part(start, start + step))
+            for name, segment in ordered
+            for start in range(0, segment.num_bytes, step)
+        )
+
+    @property
+    def work_dir(self) -> Path:
+        """Where a run that is not finished keeps what it has."""
+        return self.out_dir.with_name(f".{self.out_dir.name}.preparing")
+
+    def plan(self) -> Record:
+        """All that the bytes of the result depend on, and the cut into parts."""
+        return {
+            "preset": self.preset_name,
+            "store": self.store,
+            "seed": self.seed,
+            "bad_rows": self.bad_rows,
+            "schema": self.schema.model_dump(mode="json"),
+            "parts": [
+                [part.subset, str(part.segment.source.path), part.segment.start, part.segment.stop]
+                for part in self.parts
+            ],
+            "files": {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in self._paths()},
+        }
+
+    def _paths(self) -> list[Path]:
+        return sorted({part.segment.source.path for part in self.parts})
+
+
+def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
+    """Do it; the manifest of the finished directory."""
+    refuse_occupied(job.out_dir, overwrite=overwrite)
+    if not job.parts:
+        raise DataError("the files hold no line; there is nothing to prepare")
+    text_bytes = sum(part.segment.num_bytes for part in job.parts)
+    require_free_space(job.out_dir.parent, text_bytes * (3 if job.seed is not None else 2), f"preparing {job.out_dir}")
+    try:
+        return _Preparation(job).run()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DataError(
+            f"the disk of {job.work_dir} is full; make room and run the same command again: it goes on from there"
+        ) from None
+
+
+class _Preparation:
+    """One run through all stages."""
+
+    def __init__(self, job: PrepareJob) -> None:
+        self._job = job
+        self._stages = Stages(job.work_dir, job.plan(), jobs=job.jobs, on_progress=job.on_progress)
+        self._weights = [part.segment.num_bytes for part in job.parts]
+        self._result_dir = job.work_dir / "result"
+        self._result_dir.mkdir(exist_ok=True)
+
+    def run(self) -> Record:
+        """All stages, and the manifest of the result."""
+        job = self._job
+        counts = self._stages.run("count", self._weights, self._count)
+        if not sum(record["rows"] for record in counts):
+            raise DataError("all lines are bad, and were passed over; there is no row to prepare")
+        encoding = self._encoding(counts)
+        vocabulary = self._freeze(counts)
+        reader = self._reader(encoding, vocabulary)
+        table_rows = vocabulary.table_rows if vocabulary else reader.table_rows
+        sink = self._open_sink(counts, table_rows)
+        reader.compile()
+        self._stages.run("encode", self._weights, lambda part: self._encode(part, reader, sink))
+        sizes = sink.bucket_sizes()
+        self._stages.run("shuffle", sizes, sink.write_bucket)
+        sink.close()
+        manifest = seal(self._result_dir, job.out_dir, self._facts(counts, encoding, table_rows, sink), _versions())
+        shutil.rmtree(job.work_dir)
+        return manifest
+
+    def _facts(self, counts: Sequence[Record], encoding: Encoding, table_rows: tuple[int, ...], sink: Sink) -> Facts:
+        job = self._job
+        clicks: dict[SplitName, int] = dict.fromkeys(SPLIT_NAMES, 0)
+        for part, record in zip(job.parts, counts, strict=True):
+            clicks[part.subset] += record["clicks"]
+        return Facts(
+            store=job.store,
+            preset=job.preset_name,
+            seed=job.seed,
+            schema=job.schema,
+            encoding=encoding,
+            table_rows=table_rows,
+            layout=sink.layout,
+            subsets=sink.subsets(),
+            num_clicks=clicks,
+            num_skipped=sum(record["skipped"] for record in counts),
+        )
+
+    def _count(self, part: int) -> Record:
+        """Rows, clicks, skipped lines and the smallest number of a part; its category values go to a file."""
+        job, rule = self._job, self._job.preset.vocabulary
+        reader = self._reader(job.preset.encoding, None)
+        is_counted = rule is not None and (rule.fit == "all" or job.parts[part].subset == "train")
+        tally = PartTally(
+            len(job.schema.category_names) if is_counted else 0,
+            part << _POSITION_BITS,
+            missing_is_zero=rule is not None and rule.missing_is_zero,
+        )
+        skipped = 0
+        for raw, num_skipped in reader.raw_blocks(job.parts[part].segment):
+            tally.add(raw)
+            skipped += num_skipped
+        if is_counted:
+            tally.write(self._tally_path(part))
+        return {
+            "rows": tally.num_rows,
+            "clicks": tally.num_clicks,
+            "skipped": skipped,
+            "smallest": tally.smallest,
+            "tally": is_counted,
+        }
+
+    def _tally_path(self, part: int) -> Path:
+        return self._job.work_dir / f"count-{part:05d}.bin"
+
+    def _encoding(self, counts: Sequence[Record]) -> Encoding:
+        encoding = self._job.preset.encoding
+        if encoding.dense_min is None:
+            return encoding
+        return encoding.model_copy(update={"dense_min": min(record["smallest"] for record in counts)})
+
+    def _freeze(self, counts: Sequence[Record]) -> Vocabulary | None:
+        """Merge the counts of all parts column by column, and freeze them."""
+        job, rule = self._job, self._job.preset.vocabulary
+        if rule is None:
+            return None
+        names = job.schema.category_names
+        tallies = [TallyFile(self._tally_path(i), len(names)) for i, record in enumerate(counts) if record["tally"]]
+        share = job.memory_bytes // (2 * job.jobs)
+
+        def merge(column: int) -> Record:
+            lengths = merge_column(tallies, column, rule.selection, share, self._run_path(column))
+            return {"lengths": lengths}
+
+        def freeze(_part: int) -> Record:
+            writer = VocabularyWriter(self._result_dir / VOCABULARY, missing_is_zero=rule.missing_is_zero, cap=rule.cap)
+            for column, (name, record) in enumerate(zip(names, merged, strict=True)):
+                num_values = min(sum(record["lengths"]), rule.selection.max_values or sum(record["lengths"]))
+                chunks = merge_runs(self._run_path(column), record["lengths"], share)
+                writer.add(name, num_values, take_values(chunks, num_values))
+            writer.finish()
+            return {}
+
+        merged = self._stages.run("merge", [1] * len(names), merge)
+        self._stages.run("freeze", [1], freeze)
+        return Vocabulary(self._result_dir / VOCABULARY)
+
+    def _run_path(self, column: int) -> Path:
+        return self._job.work_dir / f"merge-{column:05d}.bin"
+
+    def _reader(self, encoding: Encoding, vocabulary: Vocabulary | None) -> TextReader:
+        job = self._job
+        table_rows = vocabulary.table_rows if vocabulary else (1 << 20,) * len(job.schema.category_names)
+        return TextReader(job.schema, encoding, table_rows, job.bad_rows, vocabulary)
+
+    def _open_sink(self, counts: Sequence[Record], table_rows: tuple[int, ...]) -> Sink:
+        job = self._job
+        outputs = [
+            Output(part.subset, part.segment.source.path, record["rows"])
+            for part, record in zip(job.parts, counts, strict=True)
+        ]
+        layout = NpyLayout(
+            len(job.schema.dense_names),
+            len(job.schema.category_names),
+            "int32" if max(table_rows, default=0) <= np.iinfo(np.int32).max else "int64",
+        )
+        shuffle = None
+        if job.seed is not None:
+            shuffle = Shuffle(job.seed, job.memory_bytes // _PARTS_IN_MEMORY, job.work_dir)
+        if job.store == "parquet":
+            return ParquetSink(outputs, self._result_dir, layout, shuffle)
+        return NpySink(outputs, self._result_dir, layout, shuffle)
+
+    def _encode(self, part: int, reader: TextReader, sink: Sink) -> Record:
+        with sink.open_part(part) as writer:
+            for columns in _encoded(reader, self._job.parts[part].segment):
+                writer.write(columns)
+        return {}
+
+
+def _versions() -> dict[str, str]:
+    names = ("recmill", "numpy", "numba", "pyarrow")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _encoded(reader: TextReader, segment: Segment) -> Iterator[Columns]:
+    for start in range(0, segment.num_bytes, _ENCODE_BYTES):
+        yield reader.read([segment.part(start, start + _ENCODE_BYTES)]).columns

@@ -1,0 +1,72 @@
+"""Work that can be killed and begun again: stages made of parts, each with a record that is written when it is done."""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from recmill.errors import DataError
+from recmill.files import write_atomic
+
+Record = dict[str, Any]
+PLAN = "plan.json"
+
+
+class OnProgress(Protocol):
+    """Told how much of a stage is done, in the units that the stage's parts are weighed in."""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show it."""
+
+
+def say_nothing(stage: str, done: int, total: int) -> None:
+    """For those who do not look."""
+
+
+class Stages:
+    """A directory of records; a part that has one is not done again."""
+
+    def __init__(self, directory: Path, plan: Record, *, jobs: int, on_progress: OnProgress = say_nothing) -> None:
+        self.directory = directory
+        self._jobs = jobs
+        self._on_progress = on_progress
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / PLAN
+        if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(plan)):
+            raise DataError(
+                f"{directory} holds work that was begun with other settings or on other files; "
+                "run the command it was begun with, or delete that directory to begin anew"
+            )
+        write_atomic(path, json.dumps(plan, indent=1))
+
+    def run(self, stage: str, weights: Sequence[int], work: Callable[[int], Record]) -> list[Record]:
+        """The records of all parts, in their order; those that are missing are made, several at a time."""
+        records: list[Record | None] = [self._read(stage, part) for part in range(len(weights))]
+        missing = [part for part, record in enumerate(records) if record is None]
+        done, total = sum(weights) - sum(weights[part] for part in missing), sum(weights)
+        self._on_progress(stage, done, total)
+
+        def finish(part: int) -> None:
+            nonlocal done
+            record = work(part)
+            write_atomic(self._path(stage, part), json.dumps(record))
+            records[part] = record
+            done += weights[part]
+            self._on_progress(stage, done, total)
+
+        with ThreadPoolExecutor(self._jobs) as pool:
+            futures = [pool.submit(finish, part) for part in missing]
+            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in futures:
+                future.cancel()
+        for future in finished:
+            future.result()
+        return [record for record in records if record is not None]
+
+    def _path(self, stage: str, part: int) -> Path:
+        return self.directory / f"{stage}-{part:05d}.json"
+
+    def _read(self, stage: str, part: int) -> Record | None:
+        path = self._path(stage, part)
+        return json.loads(path.read_text()) if path.exists() else None

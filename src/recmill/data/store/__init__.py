@@ -1,0 +1,1 @@
+"""Formats of prepared rows: a writer and its reader side by side, one format per file."""

@@ -1,0 +1,147 @@
+"""TorchRec's three arrays per file: NAME_dense.npy float32, NAME_sparse.npy int32 or int64, NAME_labels.npy int32."""
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.batch import Columns
+from recmill.errors import DataError
+
+Access = Literal["mapped", "memory", "streamed"]
+KINDS = ("dense", "sparse", "labels")
+_IDS = {"int32": "<i4", "int64": "<i8"}
+
+
+@dataclass(frozen=True)
+class NpyLayout:
+    """The widths of the arrays, and the type of ids."""
+
+    num_dense: int
+    num_slots: int
+    ids_dtype: Literal["int32", "int64"] = "int32"
+
+    def shape(self, kind: str, num_rows: int) -> tuple[int, int]:
+        """Of one of the three arrays."""
+        return num_rows, {"dense": self.num_dense, "sparse": self.num_slots, "labels": 1}[kind]
+
+    def dtype(self, kind: str) -> np.dtype[Any]:
+        """Of one of the three arrays."""
+        return np.dtype({"dense": "<f4", "sparse": _IDS[self.ids_dtype], "labels": "<i4"}[kind])
+
+    @property
+    def row_bytes(self) -> int:
+        """How much a row takes in all three files."""
+        return sum(self.shape(kind, 1)[1] * self.dtype(kind).itemsize for kind in KINDS)
+
+
+class NpyFile:
+    """The three files of one name, of a known length, written in any order by any thread."""
+
+    def __init__(self, directory: Path, name: str, num_rows: int, layout: NpyLayout) -> None:
+        self._layout = layout
+        self._files = dict[str, int]()
+        self._starts = dict[str, int]()
+        for kind in KINDS:
+            header = _header(layout.dtype(kind), layout.shape(kind, num_rows))
+            num_bytes = len(header) + num_rows * self._row_bytes(kind)
+            descriptor = os.open(directory / f"{name}_{kind}.npy", os.O_RDWR | os.O_CREAT, 0o644)
+            if os.fstat(descriptor).st_size != num_bytes:
+                os.ftruncate(descriptor, num_bytes)
+                os.pwrite(descriptor, header, 0)
+            self._files[kind], self._starts[kind] = descriptor, len(header)
+
+    def write(self, first_row: int, columns: Columns) -> None:
+        """Put rows where they belong."""
+        arrays = {"dense": columns.dense, "sparse": columns.ids, "labels": columns.labels}
+        for kind, array in arrays.items():
+            content = np.ascontiguousarray(array, self._layout.dtype(kind))
+            _write_all(self._files[kind], content, self._starts[kind] + first_row * self._row_bytes(kind))
+
+    def close(self) -> None:
+        """Hand what was written to the disk."""
+        for descriptor in self._files.values():
+            os.fsync(descriptor)
+            os.close(descriptor)
+
+    def _row_bytes(self, kind: str) -> int:
+        return self._layout.shape(kind, 1)[1] * self._layout.dtype(kind).itemsize
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
+    """Version 1.0, which every reader of the format understands."""
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        out, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    )
+    return out.getvalue()
+
+
+def _write_all(descriptor: int, content: NDArray[Any], offset: int) -> None:
+    rest = memoryview(content.tobytes())
+    while rest:
+        written = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[written:], offset + written
+
+
+class NpyTable:
+    """The rows of one name, read back: mapped, held in memory, or read from the file each time."""
+
+    def __init__(self, directory: Path, name: str, access: Access = "mapped") -> None:
+        self.path = directory / f"{name}_labels.npy"
+        self._access = access
+        self._arrays = {kind: _open_array(directory / f"{name}_{kind}.npy", access) for kind in KINDS}
+        self.num_rows = len(self._arrays["labels"])
+        for kind, array in self._arrays.items():
+            if len(array) != self.num_rows:
+                path = directory / f"{name}_{kind}.npy"
+                raise DataError(f"{path} has {len(array)} rows and {self.path.name} {self.num_rows}; prepare them anew")
+
+    def read(self, start: int, stop: int) -> Columns:
+        """Some rows, as they were encoded."""
+        dense, sparse, labels = (self._arrays[kind][start:stop] for kind in KINDS)
+        return Columns(
+            np.ascontiguousarray(dense, np.float32),
+            np.ascontiguousarray(sparse, np.int64),
+            np.ascontiguousarray(labels[:, 0], np.float32),
+        )
+
+    def close(self) -> None:
+        """Let go of the memory; it is unmapped with the last array that looks into it."""
+        self._arrays = {}
+
+
+class _FileRows:
+    """Rows of an array that stays in its file: only what is asked for is read."""
+
+    def __init__(self, path: Path, array: NDArray[Any]) -> None:
+        self._path, self._dtype, self._shape = path, array.dtype, array.shape
+        self._start = path.stat().st_size - array.nbytes
+
+    def __len__(self) -> int:
+        return int(self._shape[0])
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        start, stop, _ = rows.indices(len(self))
+        width = int(self._shape[1])
+        offset = self._start + start * width * self._dtype.itemsize
+        count = max(0, stop - start) * width
+        return np.fromfile(self._path, self._dtype, count, offset=offset).reshape(-1, width)
+
+
+def _open_array(path: Path, access: Access) -> NDArray[Any] | _FileRows:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode=None if access == "memory" else "r")
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing; prepare the data anew") from None
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"{path} is not a complete array: {error}") from None
+    if array.ndim != 2:
+        raise DataError(f"{path} has {array.ndim} dimensions; rows of columns have 2")
+    if access == "streamed":
+        return _FileRows(path, array)
+    return array

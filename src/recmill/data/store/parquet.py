@@ -1,0 +1,114 @@
+"""Rows as Parquet with OneFlow's column names: label, I1 … I13, C1 … C26; dense float32, ids of a table's rows."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recmill.data.batch import Columns, empty_columns
+from recmill.data.store.npy import NpyLayout
+from recmill.errors import DataError
+
+ROW_GROUP_ROWS = 8192
+
+
+def column_names(layout: NpyLayout) -> list[str]:
+    """The label, the dense columns and the slots of categories."""
+    dense = [f"I{i + 1}" for i in range(layout.num_dense)]
+    return ["label", *dense, *(f"C{i + 1}" for i in range(layout.num_slots))]
+
+
+def parquet_schema(layout: NpyLayout) -> pa.Schema:
+    """The types of the columns."""
+    ids = pa.int32() if layout.ids_dtype == "int32" else pa.int64()
+    types = [pa.float32(), *[pa.float32()] * layout.num_dense, *[ids] * layout.num_slots]
+    return pa.schema([pa.field(n, t, nullable=False) for n, t in zip(column_names(layout), types, strict=True)])
+
+
+class ParquetFileWriter:
+    """One file, written front to back; it has its name only when it is complete."""
+
+    def __init__(self, path: Path, layout: NpyLayout) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._layout = path, layout
+        self._scratch = path.with_name(f".{path.name}.{os.getpid()}")
+        self._writer = pq.ParquetWriter(self._scratch, parquet_schema(layout), compression="zstd")
+        self._waiting = list[pa.Table]()
+        self._num_waiting = 0
+
+    def write(self, columns: Columns) -> None:
+        """Add rows; groups are cut at fixed numbers of rows, however the rows come."""
+        ids = columns.ids.astype(self._layout.ids_dtype)
+        arrays = [
+            columns.labels,
+            *(np.ascontiguousarray(column) for column in columns.dense.T),
+            *(np.ascontiguousarray(column) for column in ids.T),
+        ]
+        self._waiting.append(pa.table([pa.array(a) for a in arrays], schema=parquet_schema(self._layout)))
+        self._num_waiting += columns.num_rows
+        if self._num_waiting >= ROW_GROUP_ROWS:
+            self._flush(self._num_waiting // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
+
+    def _flush(self, num_rows: int) -> None:
+        table = pa.concat_tables(self._waiting).combine_chunks()
+        self._writer.write_table(table.slice(0, num_rows), row_group_size=ROW_GROUP_ROWS)
+        self._waiting, self._num_waiting = [table.slice(num_rows)], self._num_waiting - num_rows
+
+    def close(self) -> None:
+        """Write what is left, and give the file its name."""
+        if self._num_waiting:
+            self._flush(self._num_waiting)
+        self._writer.close()
+        self._scratch.replace(self._path)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._writer.close()
+        self._scratch.unlink(missing_ok=True)
+
+
+class ParquetTable:
+    """The rows of one file: read by groups, or all held in memory."""
+
+    def __init__(self, path: Path, layout: NpyLayout, *, in_memory: bool = False) -> None:
+        self.path, self._layout = path, layout
+        try:
+            self._file = pq.ParquetFile(path, memory_map=True)
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing; prepare the data anew") from None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{path} is not a complete Parquet file: {error}") from None
+        if not self._file.schema_arrow.equals(parquet_schema(layout)):
+            found = ", ".join(f"{field.name}: {field.type}" for field in self._file.schema_arrow)
+            raise DataError(f"{path} has other columns than its manifest says: {found}")
+        self.num_rows = int(self._file.metadata.num_rows)
+        self._columns = self._read_groups(0, self._file.num_row_groups) if in_memory else None
+        self._starts = np.cumsum(
+            [0, *(self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups))]
+        )
+
+    def read(self, start: int, stop: int) -> Columns:
+        """Some rows, as they were encoded."""
+        if self._columns is not None:
+            return self._columns.rows(start, stop)
+        first = int(np.searchsorted(self._starts, start, "right")) - 1
+        end = int(np.searchsorted(self._starts, stop, "left"))
+        offset = int(self._starts[first])
+        return self._read_groups(first, max(first, end)).rows(start - offset, stop - offset)
+
+    def _read_groups(self, first: int, end: int) -> Columns:
+        table = self._file.read_row_groups(list(range(first, end)), use_threads=False)
+        columns = empty_columns(table.num_rows, self._layout.num_dense, self._layout.num_slots)
+        columns.labels[:] = table.column(0).to_numpy()
+        for i in range(self._layout.num_dense):
+            columns.dense[:, i] = table.column(1 + i).to_numpy()
+        for i in range(self._layout.num_slots):
+            columns.ids[:, i] = table.column(1 + self._layout.num_dense + i).to_numpy()
+        return columns
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._columns = None
+        self._file.close()

@@ -1,0 +1,316 @@
+"""Counting category values out of core: how often each occurs, and where first.
+
+1. A part of the input is counted into one table per column and written down, grouped by the high bits of a hash.
+2. For each column those groups are merged over all parts, as many at a time as memory allows, rare values are dropped,
+   and what is left is sorted into the order in which the vocabulary gives out rows.
+3. Sorted runs that did not fit into memory together are merged on their way into the vocabulary.
+
+Sums and minima do not depend on the order of the parts, and no two values of a column occur first at the same place:
+so the result depends on neither the number of threads nor the memory.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.fields import MISSING_CATEGORY, RawColumns
+from recmill.files import write_atomic
+from recmill.jit import njit, uint64
+from recmill.seeds import mix64
+
+ENTRY = np.dtype([("value", np.uint64), ("count", np.int64), ("first", np.int64)])
+KEPT = np.dtype([("rank", np.int64), ("first", np.int64), ("value", np.uint64)])
+NUM_GROUPS = 64
+_GROUP_SHIFT = np.uint64(64 - 6)
+_FREE = MISSING_CATEGORY
+_SMALLEST = 1 << 10
+_BATCH_ROWS = 1 << 13  # counted column by column, so that one table at a time is in the cache
+# An entry in a table at most half full, while a table twice as large takes its place.
+_TABLE_BYTES_PER_ENTRY = 6 * ENTRY.itemsize
+
+
+class Slots(NamedTuple):
+    """An open-addressing table; free slots hold the value that no value equals."""
+
+    values: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+
+
+def _new_slots(num_slots: int) -> Slots:
+    return Slots(np.full(num_slots, _FREE), np.zeros(num_slots, np.int64), np.empty(num_slots, np.int64))
+
+
+@njit(nogil=True, cache=True)
+def _note(slots: Slots, value: np.uint64, count: int, first: int) -> bool:
+    """Add to a value's count; whether it is new."""
+    mask = uint64(len(slots.values) - 1)
+    slot = mix64(value) & mask
+    while slots.values[slot] != value and slots.values[slot] != _FREE:
+        slot = (slot + uint64(1)) & mask
+    is_new = slots.values[slot] == _FREE
+    slots.values[slot] = value
+    slots.counts[slot] += count
+    slots.firsts[slot] = first if is_new else min(first, slots.firsts[slot])
+    return is_new
+
+
+@njit(nogil=True, cache=True)
+def _note_values(
+    values: NDArray[np.uint64], first: int, missing_is_zero: bool, slots: Slots, room: int
+) -> tuple[int, int]:
+    """Count values until `room` new ones are met; how many were taken, and how many of them are new."""
+    num_new = 0
+    for row in range(len(values)):
+        if num_new == room:
+            return row, num_new
+        value = values[row]
+        if value == MISSING_CATEGORY:
+            if not missing_is_zero:
+                continue
+            value = uint64(0)
+        num_new += _note(slots, value, 1, first + row)
+    return len(values), num_new
+
+
+@njit(nogil=True, cache=True)
+def _note_entries(
+    values: NDArray[np.uint64], counts: NDArray[np.int64], firsts: NDArray[np.int64], slots: Slots
+) -> int:
+    num_new = 0
+    for i in range(len(values)):
+        num_new += _note(slots, values[i], counts[i], firsts[i])
+    return num_new
+
+
+@njit(nogil=True, cache=True)
+def _move(old: Slots, new: Slots) -> None:
+    for slot in range(len(old.values)):
+        if old.values[slot] != _FREE:
+            _note(new, old.values[slot], old.counts[slot], old.firsts[slot])
+
+
+@njit(nogil=True, cache=True)
+def _group_ends(values: NDArray[np.uint64], ends: NDArray[np.int64]) -> None:
+    """How many values fall into each group and those before it."""
+    for i in range(len(values)):
+        ends[np.int64(mix64(values[i]) >> _GROUP_SHIFT)] += 1
+    for group in range(1, len(ends)):
+        ends[group] += ends[group - 1]
+
+
+@njit(nogil=True, cache=True)
+def _place_in_groups(values: NDArray[np.uint64], ends: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    """Where each value goes so that groups lie side by side; lowers `ends` to the groups' starts."""
+    for i in range(len(values) - 1, -1, -1):
+        group = np.int64(mix64(values[i]) >> _GROUP_SHIFT)
+        ends[group] -= 1
+        places[ends[group]] = i
+
+
+@njit(nogil=True, cache=True)
+def _turn(raw: RawColumns, waiting: NDArray[np.uint64], at: int) -> tuple[float, float]:
+    """Lay the rows of categories down as columns, from `at` on; the sum of the labels and the smallest number or 0."""
+    num_clicks, smallest = 0.0, 0.0
+    for row in range(len(raw.labels)):
+        num_clicks += raw.labels[row]
+        for column in range(raw.numbers.shape[1]):
+            smallest = min(raw.numbers[row, column], smallest)  # in this order, NaN is passed over
+        for column in range(len(waiting)):
+            waiting[column, at + row] = raw.values[row, column]
+    return num_clicks, smallest
+
+
+class Counter:
+    """The values of one column: a table that doubles whenever it is half full."""
+
+    def __init__(self) -> None:
+        self._slots = _new_slots(_SMALLEST)
+        self.num_values = 0
+
+    def note_values(self, values: NDArray[np.uint64], first: int, *, missing_is_zero: bool) -> None:
+        """Count the values of rows, the first of which stands at position `first`."""
+        row = 0
+        while row < len(values):
+            room = len(self._slots.values) // 2 - self.num_values
+            taken, num_new = _note_values(values[row:], first + row, missing_is_zero, self._slots, room)
+            row += taken
+            self.num_values += num_new
+            self._reserve(1)
+
+    def note_entries(self, entries: NDArray[np.void]) -> None:
+        """Add what was counted elsewhere."""
+        self._reserve(len(entries))
+        columns = (np.ascontiguousarray(entries[name]) for name in ("value", "count", "first"))
+        self.num_values += _note_entries(*columns, self._slots)
+
+    def _reserve(self, num_more: int) -> None:
+        needed = 2 * (self.num_values + num_more)
+        if needed > len(self._slots.values):
+            larger = _new_slots(1 << (needed - 1).bit_length())
+            _move(self._slots, larger)
+            self._slots = larger
+
+    def entries(self) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+        """All values, group beside group, and where each group begins and the last one ends."""
+        taken = np.flatnonzero(self._slots.values != _FREE)
+        values = self._slots.values[taken]
+        bounds = np.zeros(NUM_GROUPS + 1, np.int64)
+        places = np.empty(len(values), np.int64)
+        _group_ends(values, bounds[:NUM_GROUPS])
+        _place_in_groups(values, bounds[:NUM_GROUPS], places)
+        bounds[NUM_GROUPS] = len(values)
+        taken = taken[places]
+        entries = np.empty(len(values), ENTRY)
+        for name, array in zip(ENTRY.names or (), self._slots, strict=True):
+            entries[name] = array[taken]
+        return entries, bounds
+
+
+class PartTally:
+    """What is counted while one part of the input is read: rows, clicks, the smallest number, and all values."""
+
+    def __init__(self, num_columns: int, first_position: int, *, missing_is_zero: bool) -> None:
+        """`num_columns` 0 leaves the values alone."""
+        self._counters = [Counter() for _ in range(num_columns)]
+        self._position = first_position
+        self._missing_is_zero = missing_is_zero
+        self._waiting = np.empty((num_columns, _BATCH_ROWS), np.uint64)
+        self._num_waiting = 0
+        self.num_rows = 0
+        self.num_clicks = 0
+        self.smallest = 0.0
+
+    def add(self, raw: RawColumns) -> None:
+        """Count some rows."""
+        if self._num_waiting + len(raw.values) > _BATCH_ROWS:
+            self._count_waiting()
+        num_clicks, smallest = _turn(raw, self._waiting, self._num_waiting)
+        self._num_waiting += len(raw.values)
+        self.num_rows += len(raw.values)
+        self.num_clicks += int(num_clicks)
+        self.smallest = min(self.smallest, smallest)
+
+    def _count_waiting(self) -> None:
+        for values, counter in zip(self._waiting[:, : self._num_waiting], self._counters, strict=True):
+            counter.note_values(values, self._position, missing_is_zero=self._missing_is_zero)
+        self._position += self._num_waiting
+        self._num_waiting = 0
+
+    def write(self, path: Path) -> None:
+        """One file: where the groups of all columns lie, then the entries."""
+        self._count_waiting()
+        pieces, bounds, start = [], np.zeros((len(self._counters), NUM_GROUPS + 1), np.int64), 0
+        for column, counter in enumerate(self._counters):
+            entries, column_bounds = counter.entries()
+            bounds[column] = column_bounds + start
+            start += len(entries)
+            pieces.append(entries.tobytes())
+        write_atomic(path, b"".join([bounds.tobytes(), *pieces]))
+
+
+@dataclass(frozen=True)
+class TallyFile:
+    """What a PartTally wrote."""
+
+    path: Path
+    num_columns: int
+
+    def bounds(self) -> NDArray[np.int64]:
+        """(column, group): where each group begins among the entries; the last of a column is its end."""
+        shape = (self.num_columns, NUM_GROUPS + 1)
+        return np.fromfile(self.path, np.int64, shape[0] * shape[1]).reshape(shape)
+
+    def read(self, start: int, stop: int) -> NDArray[np.void]:
+        """Some of the entries."""
+        offset = self.num_columns * (NUM_GROUPS + 1) * 8 + start * ENTRY.itemsize
+        return np.fromfile(self.path, ENTRY, stop - start, offset=offset)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which values get a row, and in which order: as first seen, or the most frequent first (ties as first seen)."""
+
+    by_frequency: bool
+    min_count: int = 1
+    max_values: int | None = None
+
+    def keep(self, entries: NDArray[np.void]) -> NDArray[np.void]:
+        """Those that are frequent enough, in their order."""
+        entries = entries[entries["count"] >= self.min_count]
+        kept = np.empty(len(entries), KEPT)
+        kept["rank"] = -entries["count"] if self.by_frequency else 0
+        kept["first"], kept["value"] = entries["first"], entries["value"]
+        return _in_order(kept)
+
+
+def _in_order(kept: NDArray[np.void]) -> NDArray[np.void]:
+    return kept[np.lexsort((kept["first"], kept["rank"]))]
+
+
+def merge_column(
+    tallies: Sequence[TallyFile], column: int, selection: Selection, memory_bytes: int, run_path: Path
+) -> list[int]:
+    """Merge a column over all parts into sorted runs, written behind one another; the length of each run.
+
+    Each run holds whole groups, as many as fit into memory.
+    """
+    bounds = np.stack([tally.bounds()[column] for tally in tallies])
+    sizes = np.diff(bounds, axis=1).sum(axis=0)
+    run_lengths = list[int]()
+    with run_path.open("wb") as file:
+        for first, end in _spans(sizes, max(1, memory_bytes // _TABLE_BYTES_PER_ENTRY)):
+            counter = Counter()
+            for tally, places in zip(tallies, bounds, strict=True):
+                counter.note_entries(tally.read(int(places[first]), int(places[end])))
+            run = selection.keep(counter.entries()[0])
+            run.tofile(file)
+            run_lengths.append(len(run))
+    return run_lengths
+
+
+def _spans(sizes: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring groups that together stay below the limit; a group that is larger stands alone."""
+    first, total = 0, 0
+    for group, size in enumerate(sizes.tolist()):
+        if total and total + size > limit:
+            yield first, group
+            first, total = group, 0
+        total += size
+    yield first, len(sizes)
+
+
+def merge_runs(run_path: Path, run_lengths: Sequence[int], memory_bytes: int) -> Iterator[NDArray[np.uint64]]:
+    """The values of all runs in one order, some at a time."""
+    starts = np.concatenate([[0], np.cumsum(run_lengths, dtype=np.int64)])
+    places, ends = starts[:-1].tolist(), starts[1:].tolist()
+    step = max(1, memory_bytes // (4 * KEPT.itemsize * max(1, len(run_lengths))))
+    while any(place < end for place, end in zip(places, ends, strict=True)):
+        heads = [
+            np.fromfile(run_path, KEPT, min(step, end - place), offset=place * KEPT.itemsize)
+            for place, end in zip(places, ends, strict=True)
+        ]
+        # what lies behind a head is not smaller than its last element: nothing up to the least of those is missing
+        unfinished = [head[-1] for head, place, end in zip(heads, places, ends, strict=True) if place + step < end]
+        limit = min(((last["rank"], last["first"]) for last in unfinished), default=None)
+        taken = [head if limit is None else head[: _count_upto(head, limit)] for head in heads]
+        places = [place + len(head) for place, head in zip(places, taken, strict=True)]
+        yield np.ascontiguousarray(_in_order(np.concatenate(taken))["value"])
+
+
+def _count_upto(head: NDArray[np.void], limit: tuple[int, int]) -> int:
+    rank, first = limit
+    return int(np.count_nonzero((head["rank"] < rank) | ((head["rank"] == rank) & (head["first"] <= first))))
+
+
+def take_values(chunks: Iterable[NDArray[np.uint64]], num_values: int) -> Iterator[NDArray[np.uint64]]:
+    """The first so many values of a sequence of chunks."""
+    for chunk in chunks:
+        if num_values <= 0:
+            return
+        yield chunk[:num_values]
+        num_values -= len(chunk)

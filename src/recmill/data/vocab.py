@@ -1,0 +1,180 @@
+"""Vocabularies: which row of its table a category value has, frozen on disk, mapped into memory and shared.
+
+Row 0 is for missing values and row 1 for values that the vocabulary does not hold; its own values have rows from 2 on,
+in the order in which they were entered. Upstream code gives a missing field the row of the value 0; `missing_is_zero`
+follows it. A cap folds the rows behind it back to the beginning, as published.
+
+A vocabulary is two files: `columns.json`, and `slots.bin` with an open-addressing table of (value, row) pairs for every
+column, at most half full.
+"""
+
+import json
+import mmap
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.fields import MISSING_CATEGORY
+from recmill.errors import DataError
+from recmill.files import sha256, write_atomic
+from recmill.jit import njit, uint64
+
+MISSING_ROW, UNKNOWN_ROW, FIRST_VALUE_ROW = range(3)
+
+COLUMNS, SLOTS = "columns.json", "slots.bin"
+_FORMAT = "recmill vocabulary 1"
+_SLOT_BYTES = 16
+_FREE = MISSING_CATEGORY  # no value equals it
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class LookUp(NamedTuple):
+    """What the look-up kernel needs: the tables of all columns end to end, and where each of them lies."""
+
+    slots: NDArray[np.uint64]  # (slots, 2): value and row
+    first_slots: NDArray[np.int64]
+    shifts: NDArray[np.uint64]  # a table of 2^k slots has shift 64 − k
+    missing_is_zero: bool
+
+
+NO_LOOK_UP = LookUp(np.frombuffer(b"", np.uint64).reshape(0, 2), np.empty(0, np.int64), np.empty(0, np.uint64), False)
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """What is known of one column: how many values have a row, how large its table is, and where its slots are."""
+
+    name: str
+    num_values: int
+    table_rows: int
+    first_slot: int
+    num_slots: int
+
+
+@njit(inline="always")
+def _home(value: np.uint64, shift: np.uint64) -> np.uint64:
+    """Where the search for a value begins: the high bits of a product in which all bits of the value meet."""
+    return ((value ^ (value >> uint64(32))) * _GOLDEN) >> shift
+
+
+@njit(nogil=True, cache=True)
+def _enter(values: NDArray[np.uint64], first_row: int, cap: int, slots: NDArray[np.uint64], shift: np.uint64) -> None:
+    """Enter distinct values, the first of which has row `first_row`."""
+    mask = uint64(len(slots) - 1)
+    for i in range(len(values)):
+        slot = _home(values[i], shift)
+        while slots[slot, 0] != _FREE:
+            slot = (slot + uint64(1)) & mask
+        slots[slot, 0] = values[i]
+        slots[slot, 1] = uint64((first_row + i) % cap)
+
+
+@njit(nogil=True, cache=True)
+def look_up(values: NDArray[np.uint64], plan: LookUp, ids: NDArray[np.int64]) -> None:
+    """Fill `ids` (R, sparse): column by column, so that the processor waits for many slots at once."""
+    for column in range(values.shape[1]):
+        shift = plan.shifts[column]
+        first = uint64(plan.first_slots[column])
+        mask = (uint64(1) << (uint64(64) - shift)) - uint64(1)
+        for row in range(values.shape[0]):
+            value = values[row, column]
+            is_missing = value == MISSING_CATEGORY
+            value = uint64(0) if is_missing else value
+            slot = _home(value, shift)
+            found = plan.slots[first + slot, 0]
+            while found != value and found != _FREE:
+                slot = (slot + uint64(1)) & mask
+                found = plan.slots[first + slot, 0]
+            known = np.int64(plan.slots[first + slot, 1]) if found == value else np.int64(UNKNOWN_ROW)
+            ids[row, column] = np.int64(MISSING_ROW) if is_missing and not plan.missing_is_zero else known
+
+
+class VocabularyWriter:
+    """Freezes columns one after the other into a directory; the JSON file is written last."""
+
+    def __init__(self, directory: Path, *, missing_is_zero: bool, cap: int | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._missing_is_zero = missing_is_zero
+        self._cap = cap
+        self._columns = list[ColumnFacts]()
+        (directory / COLUMNS).unlink(missing_ok=True)
+        (directory / SLOTS).write_bytes(b"")
+
+    def add(self, name: str, num_values: int, chunks: Iterable[NDArray[np.uint64]]) -> None:
+        """Enter a column's values, given in the order of their rows."""
+        num_rows = num_values + FIRST_VALUE_ROW
+        table_rows = min(num_rows, self._cap or num_rows)
+        num_slots = 2 << max(1, (max(num_values, 1) - 1).bit_length())
+        path = self._directory / SLOTS
+        offset = path.stat().st_size
+        with path.open("r+b") as file:
+            file.truncate(offset + num_slots * _SLOT_BYTES)
+            flat = np.memmap(file, np.uint64, "r+", offset, (num_slots, 2))
+        flat[:] = (_FREE, UNKNOWN_ROW)
+        row = FIRST_VALUE_ROW
+        for chunk in chunks:
+            _enter(chunk, row, table_rows, flat, np.uint64(64 - (num_slots.bit_length() - 1)))
+            row += len(chunk)
+        assert row == num_rows, f"{name}: {row - FIRST_VALUE_ROW} values where {num_values} were announced"
+        flat.flush()
+        self._columns.append(ColumnFacts(name, num_values, table_rows, offset // _SLOT_BYTES, num_slots))
+
+    def finish(self) -> None:
+        """Seal the directory."""
+        content = {
+            "format": _FORMAT,
+            "missing_is_zero": self._missing_is_zero,
+            "columns": [asdict(column) for column in self._columns],
+            "slots_sha256": sha256(self._directory / SLOTS),
+        }
+        write_atomic(self._directory / COLUMNS, json.dumps(content, indent=1))
+
+
+class Vocabulary:
+    """A frozen vocabulary, mapped into memory: processes that open it share one copy."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / COLUMNS
+        try:
+            content = json.loads(path.read_text())
+            columns = tuple(ColumnFacts(**facts) for facts in content["columns"])
+            checksum, is_known = content["slots_sha256"], content["format"] == _FORMAT
+            self.missing_is_zero = bool(content["missing_is_zero"])
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror}); make one with `recmill prepare`") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is not a vocabulary: {error}") from None
+        if not is_known:
+            raise DataError(f"{path} is of format {content['format']!r}; this version reads {_FORMAT!r}")
+        slots_path = directory / SLOTS
+        num_slots = sum(column.num_slots for column in columns)
+        if not slots_path.is_file() or slots_path.stat().st_size != num_slots * _SLOT_BYTES:
+            raise DataError(f"{slots_path} is missing or not of the size that {COLUMNS} states; prepare it anew")
+        if sha256(slots_path) != checksum:
+            raise DataError(f"{slots_path} is damaged, or belongs to another {COLUMNS}: its checksum differs")
+        self.columns = columns
+        self.checksum: str = checksum
+        with slots_path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self._slots = np.frombuffer(mapped, np.uint64).reshape(-1, 2)
+
+    @property
+    def table_rows(self) -> tuple[int, ...]:
+        """How many rows the table of each column has."""
+        return tuple(column.table_rows for column in self.columns)
+
+    def plan(self, names: tuple[str, ...]) -> LookUp:
+        """What the kernel needs, for a schema with these category columns."""
+        known = tuple(column.name for column in self.columns)
+        if known != names:
+            raise DataError(
+                f"the vocabulary is of the columns {', '.join(known)}; the schema's categories are {', '.join(names)}"
+            )
+        first_slots = np.array([column.first_slot for column in self.columns], np.int64)
+        shifts = np.array([64 - (column.num_slots.bit_length() - 1) for column in self.columns], np.uint64)
+        return LookUp(self._slots, first_slots, shifts, self.missing_is_zero)
