@@ -14,6 +14,7 @@ import errno
 import platform
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -148,12 +149,10 @@ class _Preparation:
         vocabulary = self._freeze(counts)
         reader = self._reader(encoding, vocabulary)
         table_rows = vocabulary.table_rows if vocabulary else reader.table_rows
-        sink = self._open_sink(counts, table_rows)
         reader.compile()
-        self._stages.run("encode", self._weights, lambda part: self._encode(part, reader, sink))
-        sizes = sink.bucket_sizes()
-        self._stages.run("shuffle", sizes, sink.write_bucket)
-        sink.close()
+        with closing(self._open_sink(counts, table_rows)) as sink:
+            self._stages.run("encode", self._weights, lambda part: self._encode(part, reader, sink))
+            self._stages.run("shuffle", sink.bucket_sizes(), sink.write_bucket)
         manifest = seal(self._result_dir, job.out_dir, self._facts(counts, encoding, table_rows, sink), _versions())
         shutil.rmtree(job.work_dir)
         return manifest

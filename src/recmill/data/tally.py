@@ -119,7 +119,8 @@ def _turn(raw: RawColumns, waiting: NDArray[np.uint64], at: int) -> tuple[float,
     for row in range(len(raw.labels)):
         num_clicks += raw.labels[row]
         for column in range(raw.numbers.shape[1]):
-            smallest = min(raw.numbers[row, column], smallest)  # in this order, NaN is passed over
+            if raw.numbers[row, column] < smallest:  # NaN, a missing number, is not less than any
+                smallest = raw.numbers[row, column]
         for column in range(len(waiting)):
             waiting[column, at + row] = raw.values[row, column]
     return num_clicks, smallest
