@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 
 from recmill.data.batch import Columns
+from recmill.data.census import CensusFile, PartCensus, merge_column, merge_runs, take_values
 from recmill.data.encode import Encoding
 from recmill.data.prepared import VOCABULARY, Facts, seal
 from recmill.data.presets import Preset, find_preset
@@ -34,7 +35,6 @@ from recmill.data.source import Segment
 from recmill.data.split import SPLIT_NAMES, SplitName, Splits
 from recmill.data.stages import OnProgress, Record, Stages, say_nothing
 from recmill.data.store.npy import NpyLayout
-from recmill.data.tally import PartTally, TallyFile, merge_column, merge_runs, take_values
 from recmill.data.vocab import Vocabulary, VocabularyWriter
 from recmill.errors import DataError
 from recmill.files import refuse_occupied, require_free_space
@@ -180,26 +180,26 @@ class _Preparation:
         job, rule = self._job, self._job.preset.vocabulary
         reader = self._reader(job.preset.encoding, None)
         is_counted = rule is not None and (rule.fit == "all" or job.parts[part].subset == "train")
-        tally = PartTally(
+        census = PartCensus(
             len(job.schema.category_names) if is_counted else 0,
             part << _POSITION_BITS,
             missing_is_zero=rule is not None and rule.missing_is_zero,
         )
         skipped = 0
         for raw, num_skipped in reader.raw_blocks(job.parts[part].segment):
-            tally.add(raw)
+            census.add(raw)
             skipped += num_skipped
         if is_counted:
-            tally.write(self._tally_path(part))
+            census.write(self._census_path(part))
         return {
-            "rows": tally.num_rows,
-            "clicks": tally.num_clicks,
+            "rows": census.num_rows,
+            "clicks": census.num_clicks,
             "skipped": skipped,
-            "smallest": tally.smallest,
-            "tally": is_counted,
+            "smallest": census.smallest,
+            "census": is_counted,
         }
 
-    def _tally_path(self, part: int) -> Path:
+    def _census_path(self, part: int) -> Path:
         return self._job.work_dir / f"count-{part:05d}.bin"
 
     def _encoding(self, counts: Sequence[Record]) -> Encoding:
@@ -214,11 +214,11 @@ class _Preparation:
         if rule is None:
             return None
         names = job.schema.category_names
-        tallies = [TallyFile(self._tally_path(i), len(names)) for i, record in enumerate(counts) if record["tally"]]
+        censuses = [CensusFile(self._census_path(i), len(names)) for i, record in enumerate(counts) if record["census"]]
         share = job.memory_bytes // (2 * job.jobs)
 
         def merge(column: int) -> Record:
-            lengths = merge_column(tallies, column, rule.selection, share, self._run_path(column))
+            lengths = merge_column(censuses, column, rule.selection, share, self._run_path(column))
             return {"lengths": lengths}
 
         def freeze(_part: int) -> Record:

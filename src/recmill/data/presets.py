@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from recmill.data.census import Selection
 from recmill.data.encode import Encoding
-from recmill.data.tally import Selection
 from recmill.errors import ConfigError
 
 MLPERF_CAP = 40_000_000

@@ -172,7 +172,7 @@ class Counter:
         return entries, bounds
 
 
-class PartTally:
+class PartCensus:
     """What is counted while one part of the input is read: rows, clicks, the smallest number, and all values."""
 
     def __init__(self, num_columns: int, first_position: int, *, missing_is_zero: bool) -> None:
@@ -215,8 +215,8 @@ class PartTally:
 
 
 @dataclass(frozen=True)
-class TallyFile:
-    """What a PartTally wrote."""
+class CensusFile:
+    """What a PartCensus wrote."""
 
     path: Path
     num_columns: int
@@ -254,20 +254,20 @@ def _in_order(kept: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def merge_column(
-    tallies: Sequence[TallyFile], column: int, selection: Selection, memory_bytes: int, run_path: Path
+    censuses: Sequence[CensusFile], column: int, selection: Selection, memory_bytes: int, run_path: Path
 ) -> list[int]:
     """Merge a column over all parts into sorted runs, written behind one another; the length of each run.
 
     Each run holds whole groups, as many as fit into memory.
     """
-    bounds = np.stack([tally.bounds()[column] for tally in tallies])
+    bounds = np.stack([census.bounds()[column] for census in censuses])
     sizes = np.diff(bounds, axis=1).sum(axis=0)
     run_lengths = list[int]()
     with run_path.open("wb") as file:
         for first, end in _spans(sizes, max(1, memory_bytes // _TABLE_BYTES_PER_ENTRY)):
             counter = Counter()
-            for tally, places in zip(tallies, bounds, strict=True):
-                counter.note_entries(tally.read(int(places[first]), int(places[end])))
+            for census, places in zip(censuses, bounds, strict=True):
+                counter.note_entries(census.read(int(places[first]), int(places[end])))
             run = selection.keep(counter.entries()[0])
             run.tofile(file)
             run_lengths.append(len(run))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recmill.data.census import CensusFile, PartCensus, Selection, merge_column, merge_runs, take_values
 from recmill.data.fields import MISSING_CATEGORY, RawColumns
-from recmill.data.tally import PartTally, Selection, TallyFile, merge_column, merge_runs, take_values
 
 MISSING = int(MISSING_CATEGORY)
 values = st.integers(0, 30) | st.integers(2**63 + 1, 2**64 - 1) | st.just(MISSING)
@@ -18,22 +18,24 @@ values = st.integers(0, 30) | st.integers(2**63 + 1, 2**64 - 1) | st.just(MISSIN
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tally")
+    return tmp_path_factory.mktemp("census")
 
 
-def _tally(directory: Path, rows: list[tuple[int, int]], cuts: list[int], *, missing_is_zero: bool) -> list[TallyFile]:
+def _census(
+    directory: Path, rows: list[tuple[int, int]], cuts: list[int], *, missing_is_zero: bool
+) -> list[CensusFile]:
     """Count parts of the rows, as separate readers would."""
     bounds = [0, *sorted(cuts), len(rows)]
-    files = list[TallyFile]()
+    files = list[CensusFile]()
     for part, (start, stop) in enumerate(pairwise(bounds)):
-        tally = PartTally(2, part << 40, missing_is_zero=missing_is_zero)
+        census = PartCensus(2, part << 40, missing_is_zero=missing_is_zero)
         array = np.array(rows[start:stop], np.uint64).reshape(-1, 2)
         for piece in np.array_split(array, 3):
             count = len(piece)
-            tally.add(RawColumns(np.zeros(count, np.float32), np.zeros((count, 0)), piece))
+            census.add(RawColumns(np.zeros(count, np.float32), np.zeros((count, 0)), piece))
         path = directory / f"part-{part}"
-        tally.write(path)
-        files.append(TallyFile(path, 2))
+        census.write(path)
+        files.append(CensusFile(path, 2))
     return files
 
 
@@ -67,7 +69,7 @@ def test_counting_in_parts_is_counting(
     missing_is_zero: bool,
 ) -> None:
     selection = Selection(by_frequency, min_count, max_values)
-    files = _tally(directory, rows, [min(cut, len(rows)) for cut in cuts], missing_is_zero=missing_is_zero)
+    files = _census(directory, rows, [min(cut, len(rows)) for cut in cuts], missing_is_zero=missing_is_zero)
     for column in range(2):
         run_path = directory / "runs"
         lengths = merge_column(files, column, selection, memory_bytes, run_path)
@@ -80,7 +82,7 @@ def test_counting_in_parts_is_counting(
 def test_little_memory_makes_many_runs(directory: Path) -> None:
     """What the property above relies on: the small budgets really merge several runs."""
     rows = [(value, 0) for value in range(500)]
-    files = _tally(directory, rows, [250], missing_is_zero=False)
+    files = _census(directory, rows, [250], missing_is_zero=False)
     assert len(merge_column(files, 0, Selection(by_frequency=False), 600, directory / "runs")) > 20
     assert len(merge_column(files, 0, Selection(by_frequency=False), 1 << 20, directory / "runs")) == 1
 
@@ -88,7 +90,7 @@ def test_little_memory_makes_many_runs(directory: Path) -> None:
 def test_more_values_than_a_table_begins_with(directory: Path) -> None:
     rng = np.random.default_rng(1)
     rows = [(int(a), int(b)) for a, b in rng.integers(0, 2**40, (20_000, 2))]
-    files = _tally(directory, rows, [7_000, 9_000], missing_is_zero=False)
+    files = _census(directory, rows, [7_000, 9_000], missing_is_zero=False)
     selection = Selection(by_frequency=False)
     lengths = merge_column(files, 1, selection, 1 << 16, directory / "runs")
     actual = np.concatenate(list(merge_runs(directory / "runs", lengths, 1 << 19)))
@@ -96,7 +98,7 @@ def test_more_values_than_a_table_begins_with(directory: Path) -> None:
 
 
 def test_labels_and_numbers_are_counted_too() -> None:
-    tally = PartTally(0, 0, missing_is_zero=False)
+    census = PartCensus(0, 0, missing_is_zero=False)
     numbers = np.array([[np.nan, 4.0], [-7.0, np.nan], [2.0, np.nan]])
-    tally.add(RawColumns(np.array([1, 0, 1], np.float32), numbers, np.zeros((3, 2), np.uint64)))
-    assert (tally.num_rows, tally.num_clicks, tally.smallest) == (3, 2, -7.0)
+    census.add(RawColumns(np.array([1, 0, 1], np.float32), numbers, np.zeros((3, 2), np.uint64)))
+    assert (census.num_rows, census.num_clicks, census.smallest) == (3, 2, -7.0)
