@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recmill import data as recmill_data
 from recmill.cli.main import main
 
 TINY = ("--set", "data.table_rows=" + str([50] * 26), "--set", "data.global_batch=100")
@@ -77,6 +78,29 @@ def test_train_then_evaluate_reproduces_the_recorded_metrics(
         assert evaluated.status == 0, evaluated.err
         assert json.loads(evaluated.out) == {"split": split, **results[split]}
     assert f"auroc {results['test']['auroc']:.5f}" in recmill("evaluate", run_dir).out
+
+
+def test_a_run_needs_its_schema_file_no_more(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    """One file, split by its last lines, columns from a schema file of the user's own that then changes and goes."""
+    shipped = Path(recmill_data.__path__[0]) / "schemas" / "criteo.toml"
+    schema_path, run_dir = tmp_path / "own.toml", tmp_path / "run"
+    own = shipped.read_text().replace('"dense", kind = "int" }', '"dense", kind = "int", encoding = "log(x+2)" }')
+    schema_path.write_text(own.replace('"hex" }', '"hex", rows = 50 }'))
+    words = ("--data", tiny_world_dir / "day_0", "--run", run_dir, "--set", "data.global_batch=100")
+    trained = recmill("train", "demo", "--schema", schema_path, *words)
+    assert trained.status == 2
+    assert "is a file; say which share of its last lines" in trained.err
+    trained = recmill("train", "demo", "--schema", schema_path, *words, "--set", "data.holdout_frac=0.2")
+    assert trained.status == 0, trained.err
+    results = json.loads((run_dir / "results.json").read_text())
+    assert (results["rows"], results["validation"]["num_rows"], results["test"]["num_rows"]) == (800, 100, 100)
+    schema_path.write_text(shipped.read_text())
+    for _ in range(2):
+        evaluated = recmill("evaluate", run_dir, "--json")
+        assert json.loads(evaluated.out) == {"split": "test", **results["test"]}
+        schema_path.unlink(missing_ok=True)
+    resumed = recmill("train", "--run", run_dir, "--resume", "--set", "data.row_schema=kaggle")
+    assert f"data.row_schema was schema criteo in {run_dir} and cannot become kaggle" in resumed.err
 
 
 def test_the_resolved_settings_of_a_run_make_the_same_run(

@@ -21,6 +21,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="named settings: demo, small, mlperf")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, laid over the recipe's")
     parser.add_argument("--data", type=Path, metavar="DIR", help="directory with day_0, day_1, … (plain, .gz or .zst)")
+    parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the text: criteo, kaggle or a .toml file")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
     parser.add_argument(
         "--set",
@@ -60,7 +61,8 @@ def resolved_config(args: argparse.Namespace) -> "TrainConfig":
         tree = find_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
     if args.config is not None:
         tree = laid_over(tree, read_toml(args.config))
-    return from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
+    assignments = [*option_assignments(args), *schema_assignments(args.schema), *args.assignments]
+    return from_tree(TrainConfig, with_assignments(tree, assignments))
 
 
 def resumed_config(args: argparse.Namespace) -> "TrainConfig":
@@ -69,8 +71,8 @@ def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     from recmill.train.config import TrainConfig
     from recmill.train.run import read_run_config
 
-    if args.recipe is not None or args.config is not None:
-        raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe and --config")
+    if args.recipe is not None or args.config is not None or args.schema is not None:
+        raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe, --config and --schema")
     before = read_run_config(args.run)
     tree = before.model_dump(mode="json", exclude_none=True)
     after = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
@@ -85,6 +87,16 @@ def option_assignments(args: argparse.Namespace) -> list[str]:
     """The options that stand for settings."""
     data = [f"data.dir={str(args.data.resolve())!r}"] if args.data is not None else []
     return data + ([f"data.bad_rows={args.bad_rows}"] if args.bad_rows is not None else [])
+
+
+def schema_assignments(name: str | None) -> list[str]:
+    """The settings --schema stands for: the schema, and its table sizes in place of a recipe's if it gives any."""
+    from recmill.data.shipped import find_schema
+
+    if name is None:
+        return []
+    gives_rows = all(column.rows for column in find_schema(name).of_role("category"))
+    return [f"data.row_schema={name!r}", *(["data.table_rows=[]"] if gives_rows else [])]
 
 
 def print_results(results: dict[str, Any], run_dir: Path) -> None:

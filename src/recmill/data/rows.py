@@ -39,8 +39,8 @@ class BadRow:
         return f"column {self.column} holds {shown}: {self.reason}" if self.column else f"{self.reason}: {shown}"
 
 
-def read_row(line: bytes, schema: Schema) -> Row | BadRow:
-    """The row of a line given without its newline, or what is wrong with it."""
+def split_line(line: bytes, schema: Schema) -> list[bytes] | BadRow:
+    """The fields of a line given without its newline, one for each column, or what is wrong with the line."""
     if len(line) >= MAX_LINE_BYTES:
         return BadRow(None, line, f"the line has {len(line):,} bytes, more than {MAX_LINE_BYTES - 1:,}")
     if line.endswith(b"\r"):
@@ -49,6 +49,14 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
     if len(fields) != len(schema.columns):
         expected = f"{len(schema.columns)} fields separated by {schema.separator!r}"
         return BadRow(None, line, f"the line has {len(fields)} fields, schema {schema.name} expects {expected}")
+    return fields
+
+
+def read_row(line: bytes, schema: Schema) -> Row | BadRow:
+    """The row of a line given without its newline, or what is wrong with it."""
+    fields = split_line(line, schema)
+    if isinstance(fields, BadRow):
+        return fields
     label, numbers, values = 0.0, list[float](), list[int]()
     for field, column in zip(fields, schema.columns, strict=True):
         if reason := _complaint(field, column):

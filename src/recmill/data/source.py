@@ -31,6 +31,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.rows_start = 0  # whoever finds a header moves it
         try:
             with open_plain(path) as file:
                 self.num_bytes = os.fstat(file.fileno()).st_size
