@@ -50,3 +50,8 @@ def test_another_header_is_refused_by_file_and_column(tmp_path: Path, line: byte
     with pytest.raises(DataError) as caught:
         open_source(path, SHOP)
     assert str(caught.value).startswith(f"{path}:1: {complaint}")
+
+
+def test_names_may_be_quoted(tmp_path: Path) -> None:
+    quoted = SHOP.model_copy(update={"quoted": True})
+    assert open_source(_write(tmp_path, b'"clicked",price,"count"\n1,2,3\n'), quoted).rows_start == 24

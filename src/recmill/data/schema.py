@@ -29,7 +29,7 @@ KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
     ("category", "string"): fields.STRING_CATEGORY,
     ("ignored", None): fields.IGNORED,
 }
-FORBIDDEN_SEPARATORS = set("0123456789abcdefABCDEF+-.\n\r\0")
+FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 
 
 class Column(Settings):
@@ -74,6 +74,7 @@ class Schema(Settings):
     name: str
     separator: str
     header: bool = False  # every file begins with a line of the columns' names
+    quoted: bool = False  # fields may stand in double quotes; without it a quote is a byte like any other
     columns: tuple[Column, ...]
 
     def model_post_init(self, _context: object) -> None:
@@ -120,7 +121,7 @@ class Schema(Settings):
             first, place = taken[role], taken.total()
             taken[role] += len(list(columns))
             runs.append(fields.Run(KERNEL_KINDS[role, kind], first, taken[role], place))
-        return text.Layout(np.uint8(ord(self.separator)), len(self.columns), np.array(runs, np.int64))
+        return text.Layout(np.uint8(ord(self.separator)), self.quoted, len(self.columns), np.array(runs, np.int64))
 
 
 def schema_from_tree(tree: Mapping[str, Any], origin: str) -> Schema:
