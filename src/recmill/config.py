@@ -33,7 +33,7 @@ def from_tree(kind: type[S], tree: Mapping[str, Any], where: str = "settings") -
         return kind.model_validate_json(text)
     except ValidationError as error:
         known = sorted(setting_keys(kind))
-        raise ConfigError("\n".join(_explain(dict(e), known) for e in error.errors()[:3])) from None
+        raise ConfigError("\n".join(_explain(dict(e), known, where) for e in error.errors()[:3])) from None
 
 
 def to_toml(settings: Settings) -> str:
@@ -91,7 +91,7 @@ def setting_keys(kind: type[Settings], prefix: str = "") -> Iterator[str]:
     """The dotted names of all settings."""
     for name, field in kind.model_fields.items():
         nested = [t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)]
-        if nested:
+        if nested and str not in get_args(field.annotation):  # a section that may be given by name is one setting
             yield from setting_keys(nested[0], f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
@@ -108,7 +108,7 @@ def _toml_value(text: str) -> object:
         return text
 
 
-def _explain(error: Mapping[str, Any], known: list[str]) -> str:
+def _explain(error: Mapping[str, Any], known: list[str], where: str) -> str:
     key = ".".join(str(part) for part in error["loc"])
     value = json.dumps(error["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
@@ -117,7 +117,7 @@ def _explain(error: Mapping[str, Any], known: list[str]) -> str:
         hint = f"; did you mean {near}?" if near else f"; the settings are {', '.join(known)}"
         return f"{key} = {shown} is not a setting{hint}"
     if error["type"] == "missing":
-        return f"{key} is not set; give it with --set {key}=..."
+        return f"{key} is not set" + (f"; give it with --set {key}=..." if where == "settings" else "")
     return f"{key} = {shown} is refused: {error['msg'].lower()}"
 
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from recmill import data as recmill_data
 from recmill.cli.main import main
 
 TINY = ("--set", "data.table_rows=" + str([50] * 26), "--set", "data.global_batch=100")
@@ -43,14 +46,14 @@ def test_help_lists_the_verbs_without_importing_anything_heavy() -> None:
         "import sys; from recmill.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    for verb in ("demo", "synth", "train", "evaluate", "bench", "doctor"):
+    for verb in ("demo", "synth", "schema", "train", "evaluate", "bench", "doctor"):
         assert verb in done.stdout
     modules = done.stdout.splitlines()[-1]
     for heavy in ("torch", "numba", "numpy", "pydantic", "polars", "rich"):
         assert f"'{heavy}'" not in modules
 
 
-@pytest.mark.parametrize("verb", ["demo", "synth", "train", "evaluate", "doctor"])
+@pytest.mark.parametrize("verb", ["demo", "synth", "schema", "train", "evaluate", "doctor"])
 def test_every_verb_explains_itself(verb: str, recmill: Command) -> None:
     outcome = recmill(verb, "--help")
     assert outcome.status == 0
@@ -77,6 +80,29 @@ def test_train_then_evaluate_reproduces_the_recorded_metrics(
         assert evaluated.status == 0, evaluated.err
         assert json.loads(evaluated.out) == {"split": split, **results[split]}
     assert f"auroc {results['test']['auroc']:.5f}" in recmill("evaluate", run_dir).out
+
+
+def test_a_run_needs_its_schema_file_no_more(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    """One file, split by its last lines, columns from a schema file of the user's own that then changes and goes."""
+    shipped = Path(recmill_data.__path__[0]) / "schemas" / "criteo.toml"
+    schema_path, run_dir = tmp_path / "own.toml", tmp_path / "run"
+    own = shipped.read_text().replace('"dense", kind = "int" }', '"dense", kind = "int", encoding = "log(x+2)" }')
+    schema_path.write_text(own.replace('"hex" }', '"hex", rows = 50 }'))
+    words = ("--data", tiny_world_dir / "day_0", "--run", run_dir, "--set", "data.global_batch=100")
+    trained = recmill("train", "demo", "--schema", schema_path, *words)
+    assert trained.status == 2
+    assert "is a file; say which share of its last lines" in trained.err
+    trained = recmill("train", "demo", "--schema", schema_path, *words, "--set", "data.holdout_frac=0.2")
+    assert trained.status == 0, trained.err
+    results = json.loads((run_dir / "results.json").read_text())
+    assert (results["rows"], results["validation"]["num_rows"], results["test"]["num_rows"]) == (800, 100, 100)
+    schema_path.write_text(shipped.read_text())
+    for _ in range(2):
+        evaluated = recmill("evaluate", run_dir, "--json")
+        assert json.loads(evaluated.out) == {"split": "test", **results["test"]}
+        schema_path.unlink(missing_ok=True)
+    resumed = recmill("train", "--run", run_dir, "--resume", "--set", "data.row_schema=kaggle")
+    assert f"data.row_schema was schema criteo in {run_dir} and cannot become kaggle" in resumed.err
 
 
 def test_the_resolved_settings_of_a_run_make_the_same_run(
@@ -187,6 +213,45 @@ def test_doctor_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch,
         "missing   recmill[sharded] (torchrec), for tables on several processes and on CUDA: make install-full"
         in outcome.out
     )
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_schema_is_inferred_from_the_beginning_of_files(recmill: Command, tmp_path: Path, suffix: str) -> None:
+    packers = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+    text = b"click,price\n" + b"".join(b"%d,%d.5\n" % (i % 2, i) for i in range(200_000))
+    path, out = tmp_path / f"log.csv{suffix}", tmp_path / "log.toml"
+    path.write_bytes(packers.get(suffix, bytes)(text))
+    written = recmill("schema", "infer", path, "--out", out)
+    assert (written.status, written.out) == (0, ""), written.err
+    assert out.read_text().startswith("# A first guess")
+    refused = recmill("schema", "infer", path, "--out", out)
+    assert refused.status == 2
+    assert "log.toml is there already; choose another name or pass --overwrite" in refused.err
+    assert recmill("schema", "infer", path).out == out.read_text()
+    assert '{ name = "click", role = "label", kind = "int" }' in recmill("schema", "show", out).out
+
+
+def test_a_schema_is_shown_by_name(recmill: Command) -> None:
+    assert recmill("schema", "show", "kaggle").out.count("rows = ") == 26
+    assert "did you mean kaggle?" in recmill("schema", "show", "kagle").err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("absent", None, "absent cannot be read: No such file or directory"),
+        ("bad.gz", b"no gzip", "bad.gz is damaged or cut short"),
+        ("binary", b"x" * (1 << 20) + b"y", "binary has no newline in its first 1,048,576 bytes; is it a text file?"),
+    ],
+)
+def test_files_that_cannot_be_sampled_are_named(
+    recmill: Command, tmp_path: Path, name: str, content: bytes | None, complaint: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    outcome = recmill("schema", "infer", tmp_path / name)
+    assert outcome.status == 2
+    assert complaint in outcome.err
 
 
 def test_bench_names_its_benchmarks(recmill: Command) -> None:

@@ -34,7 +34,8 @@ MIXED = schema_of(LABEL, PRICE, CITY, SHOP, NOTE, DEVICE, COUNT, name="mixed")
 UNLABELLED = schema_of(CITY, DEVICE, COUNT, NOTE, PRICE, SHOP, separator="|", name="unlabelled")
 SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, PRICE, COUNT, CITY, SHOP, DEVICE, NOTE)]
 ENDING_IN_TEXT = [schema_of(LABEL, SHOP, last, name=f"last-{last.name}") for last in (PRICE, CITY, NOTE)]
-FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, *SINGLE, *ENDING_IN_TEXT]
+QUOTED = MIXED.model_copy(update={"name": "quoted", "quoted": True})
+FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, *SINGLE, *ENDING_IN_TEXT]
 
 
 @st.composite
@@ -44,11 +45,12 @@ def schemas(draw: st.DrawFn) -> Schema:
     label_at = next((i for i, (role, _) in enumerate(pairs) if role == "label"), None)
     kept = [pair for i, pair in enumerate(pairs) if pair[0] != "label" or i == label_at]
     columns = [Column(name=f"c{i}", role=role, kind=kind) for i, (role, kind) in enumerate(kept)]
-    return schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
+    schema = schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
+    return schema.model_copy(update={"quoted": draw(st.booleans())})
 
 
 # The neighbours of every range of characters that the kernel tells apart, and the ones with a meaning.
-TELLING_BYTES = b"0123456789abcdefABCDEF/:@G`g-+.eE \t,;|x\r\n\0\x80\xb0\xe1\xff_"
+TELLING_BYTES = b'0123456789abcdefABCDEF/:@G`g-+.eE \t,;|x"\r\n\0\x80\xb0\xe1\xff_'
 
 _INTEGERS = (b"7", b"-1", b"1234567", b"12345678", b"123456789", b"-99999999", b"1234567890123456", b"-0", b"007")
 _WIDE_INTEGERS = (b"12345678901234567", b"-9223372036854775807", b"9223372036854775807", b"0" * 30 + b"5")
@@ -119,8 +121,16 @@ def plain_line(random: Random, schema: Schema) -> bytes:
     return separator.join(fields)
 
 
+def quoted_field(random: Random, field: bytes, separator: bytes) -> bytes:
+    """A field in quotes, with a separator or a doubled quote inside now and then, and a damaged one rarely."""
+    inside = field.replace(b'"', b'""') + random.choice((b"", b"", separator, b'""', separator + b'""'))
+    return b'"' + inside + random.choice((b'"', b'"', b'"', b"", b'" '))
+
+
 def odd_line(random: Random, schema: Schema) -> bytes:
     """A line with one odd field, a few changed bytes, a field too many or too few, or another line end."""
+    if schema.quoted and random.random() < 0.5:
+        return _line_with_quotes(random, schema)
     line = bytearray(plain_line(random, schema))
     separator = schema.separator.encode()
     change = random.randrange(8)
@@ -139,6 +149,12 @@ def odd_line(random: Random, schema: Schema) -> bytes:
         at, byte = random.randrange(len(line) + 1), random.choice(TELLING_BYTES)
         line[at : at + random.randrange(2)] = bytes([byte]) * random.randrange(2)
     return bytes(line)
+
+
+def _line_with_quotes(random: Random, schema: Schema) -> bytes:
+    separator = schema.separator.encode()
+    fields = plain_line(random, schema).split(separator)
+    return separator.join(quoted_field(random, f, separator) if random.random() < 0.3 else f for f in fields)
 
 
 def almost_right_text(random: Random, schema: Schema, num_lines: int) -> bytes:

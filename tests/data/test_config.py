@@ -1,8 +1,11 @@
 """Settings of the data refuse what does not fit the schema, by name."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
-from recmill.config import from_tree
+from recmill.config import from_tree, to_toml
 from recmill.data.config import DataConfig
 from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.errors import ConfigError
@@ -18,20 +21,62 @@ def _complaint(**settings: object) -> str:
 
 def test_the_schema_is_found_by_name() -> None:
     assert DataConfig(table_rows=TABLES).schema_of_rows is CRITEO
-    assert DataConfig(table_rows=TABLES, schema_name="criteo-unlabelled").schema_of_rows is CRITEO_UNLABELLED
+    assert DataConfig(table_rows=TABLES, row_schema="criteo-unlabelled").schema_of_rows is CRITEO_UNLABELLED
 
 
 def test_an_unknown_schema_is_answered_with_the_known_ones() -> None:
-    assert _complaint(schema_name="avazu") == (
-        "data.schema_name = 'avazu' is unknown; choose from criteo, criteo-unlabelled"
+    assert _complaint(row_schema="avazu") == (
+        "there is no schema 'avazu'; choose from criteo, criteo-unlabelled, kaggle, or give a .toml file"
+    )
+    assert _complaint(row_schema="kagle") == "there is no schema 'kagle'; did you mean kaggle?"
+
+
+def _write_shop(path: Path, *, rows: str = ", rows = 7") -> Path:
+    path.write_text(
+        "separator = ','\nheader = true\ncolumns = [\n"
+        "{ name = 'clicked', role = 'label', kind = 'int' },\n"
+        "{ name = 'price', role = 'dense', kind = 'float', encoding = 'identity', missing = -1 },\n"
+        f"{{ name = 'city', role = 'category', kind = 'string', encoding = 'hash'{rows} }},\n]\n"
+    )
+    return path
+
+
+def test_a_schema_file_is_read_once_and_for_all(tmp_path: Path) -> None:
+    path = _write_shop(tmp_path / "shop.toml")
+    config = from_tree(DataConfig, {"row_schema": str(path)})
+    assert config.schema_of_rows.name == "shop"
+    assert config.schema_of_rows.columns[1].missing == -1.0
+    assert config.num_table_rows == (7,)
+    path.unlink()
+    assert from_tree(DataConfig, tomllib.loads(to_toml(config))) == config
+
+
+def test_table_sizes_of_the_settings_come_before_those_of_the_schema(tmp_path: Path) -> None:
+    path = _write_shop(tmp_path / "shop.toml")
+    assert from_tree(DataConfig, {"row_schema": str(path), "table_rows": [5]}).num_table_rows == (5,)
+
+
+def test_a_table_without_a_size_is_refused_by_name(tmp_path: Path) -> None:
+    path = _write_shop(tmp_path / "shop.toml", rows="")
+    assert _complaint(table_rows=[], row_schema=str(path)) == (
+        "data.table_rows is empty and schema shop gives no rows for city; set one of them"
+    )
+    assert _complaint(table_rows=[]) == (
+        "data.table_rows is empty and schema criteo gives no rows for cat_0, cat_1, cat_2, …; set one of them"
     )
 
 
-@pytest.mark.parametrize("count", [0, 25, 27])
+@pytest.mark.parametrize("count", [1, 25, 27])
 def test_every_category_needs_a_table(count: int) -> None:
     assert _complaint(table_rows=[50] * count) == (
         f"data.table_rows has {count} numbers; schema criteo has 26 category columns"
     )
+
+
+def test_a_holdout_is_given_once_and_needs_no_other_files() -> None:
+    assert "say the same thing twice" in _complaint(holdout_frac=0.1, holdout_rows=10)
+    assert "leave out data.validation_files" in _complaint(holdout_frac=0.1, test_files=["a"])
+    assert DataConfig(table_rows=TABLES, holdout_rows=10, train_files=("*.csv",)).has_holdout
 
 
 @pytest.mark.parametrize("rows", [0, -3])
@@ -70,6 +115,9 @@ def test_the_cap_applies_to_every_table(cap: int | None, expected: tuple[int, ..
         ("reader_threads", 0),
         ("prefetch_batches", 0),
         ("max_rows_per_table", 1),
+        ("holdout_frac", 1.0),
+        ("holdout_frac", 0.0),
+        ("holdout_rows", 1),
         ("bad_rows", "ignore"),
         ("global_batch", 2.5),
         ("dir", 3),

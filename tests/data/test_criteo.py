@@ -9,10 +9,10 @@ from recmill.data.criteo import (
     NUM_CATEGORIES,
     NUM_DENSE,
     PUBLISHED_TABLE_ROWS,
-    SCHEMAS,
     capped_table_rows,
     scaled_table_rows,
 )
+from recmill.data.shipped import SCHEMAS
 
 
 def test_a_line_is_a_label_13_integers_and_26_hex_categories() -> None:
@@ -24,6 +24,12 @@ def test_a_line_is_a_label_13_integers_and_26_hex_categories() -> None:
 
 def test_schemas_are_found_by_their_names() -> None:
     assert {name: schema.name for name, schema in SCHEMAS.items()} == {name: name for name in SCHEMAS}
+
+
+def test_kaggle_has_the_columns_of_criteo_and_tables_for_its_known_values() -> None:
+    kaggle = SCHEMAS["kaggle"]
+    assert [(c.name, c.role, c.kind) for c in kaggle.columns] == [(c.name, c.role, c.kind) for c in CRITEO.columns]
+    assert sum(column.rows or 0 for column in kaggle.columns) == 33_762_577 + NUM_CATEGORIES
 
 
 def test_the_published_tables_have_204_million_rows() -> None:

@@ -10,18 +10,11 @@ from numpy.typing import NDArray
 
 from recmill.config import from_tree
 from recmill.data import encode
-from recmill.data.encode import (
-    CategoryTransform,
-    DenseTransform,
-    Encoding,
-    MissingCategory,
-    category_plan,
-    dense_plan,
-    encode_categories,
-    encode_dense,
-)
+from recmill.data.encode import Encoding, category_plan, dense_plan, encode_categories, encode_dense
 from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.schema import CategoryTransform, Column, DenseTransform, MissingCategory, Schema
 from recmill.errors import ConfigError
+from tests.data.lines import COUNT, schema_of
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 ENCODINGS = [
@@ -40,7 +33,7 @@ values_64 = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 2**32 + 2), st.s
 
 def _dense(encoding: Encoding, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
     out = np.full((len(numbers), 1), 99, np.float32)
-    encode_dense(numbers.reshape(-1, 1), dense_plan(encoding), out)
+    encode_dense(numbers.reshape(-1, 1), dense_plan(encoding, schema_of(COUNT)), out)
     return out[:, 0]
 
 
@@ -51,11 +44,15 @@ def _formula(encoding: Encoding, numbers: NDArray[np.float64]) -> NDArray[np.flo
     return np.log(np.maximum(numbers + SHIFTS[encoding.dense], 1.0)).astype(np.float32)
 
 
+def _categories(names: tuple[str, ...]) -> Schema:
+    return schema_of(*(Column(name=name, role="category", kind="int") for name in names))
+
+
 def _ids(encoding: Encoding, names: tuple[str, ...], rows: tuple[int, ...], values: list[int]) -> NDArray[np.int64]:
     """Every value in every column, (value, column)."""
     raw = np.repeat(np.array(values, np.uint64)[:, None], len(names), axis=1)
     out = np.full(raw.shape, -1)
-    encode_categories(raw, category_plan(encoding, names, rows), out)
+    encode_categories(raw, category_plan(encoding, _categories(names), rows), out)
     return out
 
 
@@ -189,8 +186,8 @@ def test_a_minimum_goes_with_its_formula(dense: DenseTransform, dense_min: float
 def test_a_table_needs_room_for_a_value(missing: MissingCategory, rows: int, least: int) -> None:
     encoding = Encoding(category_missing=missing)
     with pytest.raises(ConfigError, match=rf"^the table of b has {rows} rows; it needs at least {least}$"):
-        category_plan(encoding, ("a", "b"), (5, rows))
-    category_plan(encoding, ("a", "b"), (5, least))
+        category_plan(encoding, _categories(("a", "b")), (5, rows))
+    category_plan(encoding, _categories(("a", "b")), (5, least))
 
 
 @pytest.mark.parametrize(
@@ -207,3 +204,64 @@ def test_unknown_settings_are_refused_by_name(setting: dict[str, object], compla
     with pytest.raises(ConfigError) as caught:
         from_tree(Encoding, setting)
     assert complaint in str(caught.value)
+
+
+# What a column says for itself.
+
+
+def _one_dense(column: Column, encoding: Encoding, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    out = np.full((len(numbers), 1), 99, np.float32)
+    encode_dense(numbers[:, None], dense_plan(encoding, schema_of(column)), out)
+    return out[:, 0]
+
+
+def test_each_dense_column_is_encoded_as_if_it_were_alone() -> None:
+    columns = [
+        Column(name="default", role="dense", kind="float"),
+        Column(name="plain", role="dense", kind="float", encoding="identity"),
+        Column(name="two", role="dense", kind="float", encoding="log(x+2)", missing=9.0),
+        Column(name="low", role="dense", kind="float", encoding="log(x-min+2)", min=-7.0),
+        Column(name="gap", role="dense", kind="float", missing=4.0),
+    ]
+    encoding = Encoding(dense="log(x+3)", dense_missing=1.0)
+    alone = [
+        Encoding(dense="log(x+3)", dense_missing=1.0),
+        Encoding(dense="identity", dense_missing=1.0),
+        Encoding(dense="log(x+2)", dense_missing=9.0),
+        Encoding(dense="log(x-min+2)", dense_min=-7.0, dense_missing=1.0),
+        Encoding(dense="log(x+3)", dense_missing=4.0),
+    ]
+    numbers = np.array([0.0, 3.0, np.nan, -5.0, 1e6, 0.5])
+    together = np.full((len(numbers), len(columns)), 99, np.float32)
+    raw = np.repeat(numbers[:, None], len(columns), axis=1)
+    encode_dense(raw, dense_plan(encoding, schema_of(*columns)), together)
+    for i, (column, expected) in enumerate(zip(columns, alone, strict=True)):
+        np.testing.assert_array_equal(together[:, i], _one_dense(column, encoding, numbers))
+        np.testing.assert_array_equal(together[:, i], _dense(expected, numbers))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    values=st.lists(values_64, min_size=1),
+    choices=st.lists(
+        st.tuples(st.sampled_from(("modulo", "hash", None)), st.sampled_from(("own_row", "value_zero", None))),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_each_category_column_is_encoded_as_if_it_were_alone(
+    values: list[int], choices: list[tuple[CategoryTransform | None, MissingCategory | None]]
+) -> None:
+    names = tuple(f"c{i}" for i in range(len(choices)))
+    columns = [
+        Column(name=name, role="category", kind="int", encoding=transform, missing=missing)
+        for name, (transform, missing) in zip(names, choices, strict=True)
+    ]
+    rows = (1000, 7, 2**33, 50)[: len(choices)]
+    raw = np.repeat(np.array([*values, int(MISSING_CATEGORY)], np.uint64)[:, None], len(names), axis=1)
+    ids = np.full(raw.shape, -1)
+    encode_categories(raw, category_plan(Encoding(), schema_of(*columns), rows), ids)
+    for i, (transform, missing) in enumerate(choices):
+        settled = Encoding(category=transform or "modulo", category_missing=missing or "own_row")
+        expected = _ids(settled, (names[i],), (rows[i],), [*values, int(MISSING_CATEGORY)])
+        np.testing.assert_array_equal(ids[:, i], expected[:, 0])

@@ -1,18 +1,23 @@
 """Every kind of bad line is refused by the name of its column, its text and the reason."""
 
+import csv
+import io
 import math
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recmill.data.criteo import CRITEO
 from recmill.data.fields import MISSING_CATEGORY
-from recmill.data.rows import BadRow, Row, read_row
+from recmill.data.rows import BadRow, Row, read_row, split_line
 from recmill.data.schema import Column, Schema
 from recmill.data.split import whole
 from recmill.data.text import MAX_LINE_BYTES
 from recmill.errors import BadRowError
-from tests.data.lines import COUNT, DEVICE, LABEL, MIXED, PRICE, SHOP, new_source, schema_of, text_reader
+from tests.data.lines import COUNT, DEVICE, LABEL, MIXED, PRICE, QUOTED, SHOP, new_source, schema_of, text_reader
 
 GOOD_CRITEO = b"\t".join([b"1", *(b"%d" % i for i in range(13)), *(b"%08x" % i for i in range(26))])
 GOOD_MIXED = b"1,0.5,Oslo,42,anything,0badf00d,7"
@@ -90,6 +95,30 @@ BAD_LINES: list[tuple[str, Schema, bytes, str]] = [
     ("hex float", MIXED, _mixed(1, b"0x1p3"), f"column price holds '0x1p3': {NOT_FLOAT}"),
     ("only a point", MIXED, _mixed(1, b"."), f"column price holds '.': {NOT_FLOAT}"),
     (
+        "open quotes",
+        QUOTED,
+        b'1,0.5,"Oslo,42',
+        "column city holds '\"Oslo,42': the quotes do not close on their line; a field with a newline cannot be read",
+    ),
+    (
+        "quotes open after a doubled one",
+        QUOTED,
+        b'1,0.5,"Oslo""',
+        'column city holds \'"Oslo""\': the quotes do not close on their line; a field with a newline cannot be read',
+    ),
+    (
+        "text behind quotes",
+        QUOTED,
+        b'1,0.5,"Oslo"n,42',
+        "column city holds '\"Oslo\"n,42': something follows the closing quote",
+    ),
+    (
+        "a quote inside",
+        QUOTED,
+        b'1,0.5,O"o,42',
+        "column city holds 'O\"o': a quote within a field that does not begin with one; double it and quote the field",
+    ),
+    (
         "over-long",
         MIXED,
         b"z" * MAX_LINE_BYTES,
@@ -166,3 +195,17 @@ def test_floats_may_be_tiny_or_long() -> None:
     schema = schema_of(LABEL, PRICE, DEVICE)
     for text in ("1e-999", "4.9e-324", "0." + "1" * 5000, "0" * 5000 + "1.5", "1" * 300, "1.7976931348623157e308"):
         assert read_row(b"1," + text.encode() + b",", schema) == Row(1.0, (float(text),), (int(MISSING_CATEGORY),))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(st.text(st.sampled_from('ab,";\t \xe9'), max_size=6), min_size=1, max_size=6),
+    separator=st.sampled_from(",;\t"),
+    style=st.sampled_from((csv.QUOTE_MINIMAL, csv.QUOTE_ALL)),
+)
+def test_quoted_fields_are_those_the_csv_module_wrote(rows: list[str], separator: str, style: Literal[0, 1]) -> None:
+    columns = [Column(name=f"c{i}", role="ignored") for i in range(len(rows))]
+    schema = schema_of(*columns, separator=separator).model_copy(update={"quoted": True})
+    out = io.StringIO()
+    csv.writer(out, delimiter=separator, quoting=style, lineterminator="").writerow(rows)
+    assert split_line(out.getvalue().encode(), schema) == [field.encode() for field in rows]

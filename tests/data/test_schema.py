@@ -1,11 +1,13 @@
 """A schema refuses what no file can satisfy, and tells the kernel what it needs to know."""
 
+from pathlib import Path
+
 import pytest
 
 from recmill.config import from_tree
 from recmill.data import fields
 from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
-from recmill.data.schema import FORBIDDEN_SEPARATORS, KERNEL_KINDS, Column, Kind, Role, Schema
+from recmill.data.schema import FORBIDDEN_SEPARATORS, KERNEL_KINDS, Column, Kind, Role, Schema, read_schema
 from recmill.errors import ConfigError
 from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, UNLABELLED, schema_of
 
@@ -102,6 +104,48 @@ def test_the_layout_names_every_column_to_the_kernel() -> None:
 @pytest.mark.parametrize("schema", [CRITEO, MIXED, UNLABELLED], ids=lambda schema: schema.name)
 def test_a_schema_survives_being_written_down(schema: Schema) -> None:
     assert from_tree(Schema, schema.model_dump(mode="json")) == schema
+
+
+@pytest.mark.parametrize(
+    ("column", "complaint"),
+    [
+        ({"role": "dense", "kind": "int", "rows": 5}, "rows = 5 does not go with a dense column"),
+        (
+            {"role": "dense", "kind": "int", "encoding": "hash"},
+            "encoding = 'hash' does not go with a dense column; cho",
+        ),
+        ({"role": "dense", "kind": "int", "encoding": "log(x-min+2)"}, "needs a minimum; give it as min = ..."),
+        ({"role": "dense", "kind": "int", "min": 1}, "min = 1.0 does not go with a dense column; only the encoding"),
+        ({"role": "dense", "kind": "int", "missing": "own_row"}, "missing = 'own_row' does not go with a dense column"),
+        ({"role": "category", "kind": "int", "encoding": "identity"}, "choose from ['modulo', 'hash']"),
+        ({"role": "category", "kind": "int", "missing": 0}, "choose from ['own_row', 'value_zero']"),
+        ({"role": "label", "kind": "int", "missing": 0}, "no value stands for an empty field here"),
+        ({"role": "ignored", "encoding": "hash"}, "only dense and category columns are encoded"),
+    ],
+)
+def test_what_does_not_go_with_a_role_is_refused_by_name(column: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_tree(Column, {"name": "x", **column})
+    assert str(caught.value).startswith("column x: ")
+    assert complaint in str(caught.value)
+
+
+def test_a_file_is_named_in_every_complaint(tmp_path: Path) -> None:
+    path = tmp_path / "shop.toml"
+    path.write_text("separator = ','\ncolums = []\n[[columns]]\nname = 'a'\nrol = 'label'\n")
+    with pytest.raises(ConfigError) as caught:
+        read_schema(path)
+    assert f"{path}: colums = [] is not a setting; did you mean columns" in str(caught.value)
+    assert f'{path}: columns.0.rol = "label" is not a setting; did you mean columns.role?' in str(caught.value)
+    assert f"{path}: columns.0.role is not set\n" in str(caught.value) + "\n"
+
+
+def test_a_schema_file_that_is_absent_or_no_toml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no schema file .*none\.toml; write a first one"):
+        read_schema(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("columns = [")
+    with pytest.raises(ConfigError, match=r"bad\.toml is not TOML"):
+        read_schema(tmp_path / "bad.toml")
 
 
 def test_rows_to_be_scored_differ_by_the_label_alone() -> None:

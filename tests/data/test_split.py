@@ -3,12 +3,22 @@
 import gzip
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
 from recmill.data.source import Segment, Source
-from recmill.data.split import SPLIT_NAMES, Splits, find_days, find_files, refuse_overlap, split_by_day, whole
+from recmill.data.split import (
+    SPLIT_NAMES,
+    Splits,
+    find_days,
+    find_files,
+    refuse_overlap,
+    split_by_day,
+    split_tail,
+    whole,
+)
 from recmill.errors import DataError
 from tests.data.lines import lines_of
 
@@ -140,13 +150,53 @@ def test_an_empty_last_day_has_empty_halves(tmp_path: Path) -> None:
 def test_one_day_is_not_enough(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         split_by_day(_make(tmp_path, "day_0"))
-    assert str(caught.value) == f"{tmp_path} has one day; training on it and testing on it needs at least two"
+    assert str(caught.value).startswith(f"{tmp_path} has one day; training on it and testing on it needs at least two")
+    assert "data.holdout_frac" in str(caught.value)
 
 
 def test_closing_splits_closes_their_sources(tmp_path: Path) -> None:
     splits = split_by_day(_make(tmp_path, "day_0", "day_1"))
     splits.close()
     assert [len(s.source.buffer) for name in SPLIT_NAMES for s in splits.of(name)] == [0, 0, 0]
+
+
+# The last lines of all files.
+
+
+@pytest.mark.parametrize("ending", [b"\n", b""], ids=["newline", "unfinished"])
+@pytest.mark.parametrize("held", range(2, 9))
+def test_the_tail_of_several_files_is_held_out_in_their_order(tmp_path: Path, held: int, ending: bytes) -> None:
+    lines = [b"line %d" % i for i in range(9)]
+    texts = (b"\n".join(lines[:4]) + ending, b"", b"\n".join(lines[4:5]) + ending, b"\n".join(lines[5:]) + ending)
+    sources = [Source(_make(tmp_path, f"part-{i}", text=text)[0]) for i, text in enumerate(texts)]
+    splits = split_tail([whole(source) for source in sources], num_rows=held)
+    half = (held + 1) // 2
+    assert _lines(splits.train) == lines[: 9 - held]
+    assert _lines(splits.validation) == lines[9 - held :][:half]
+    assert _lines(splits.test) == lines[9 - held :][half:]
+    by_share = split_tail([whole(source) for source in sources], frac=held / 9)
+    assert [_lines(by_share.of(name)) for name in SPLIT_NAMES] == [_lines(splits.of(name)) for name in SPLIT_NAMES]
+
+
+def test_the_tail_begins_behind_the_header(tmp_path: Path) -> None:
+    source = Source(_make(tmp_path, "a", text=b"name\n1\n2\n3\n")[0])
+    source.rows_start = 5
+    splits = split_tail([whole(source)], num_rows=2)
+    assert [_lines(splits.of(name)) for name in SPLIT_NAMES] == [[b"1"], [b"2"], [b"3"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({"frac": 0.1}, "data.holdout_frac = 0.1 keeps 0 of 3 lines for validation and test"),
+        ({"num_rows": 3}, "data.holdout_rows = 3 keeps 3 of 3 lines for validation and test"),
+    ],
+)
+def test_a_tail_that_leaves_a_split_empty_is_refused(tmp_path: Path, asked: dict[str, Any], complaint: str) -> None:
+    source = Source(_make(tmp_path, "a")[0])
+    with pytest.raises(DataError) as caught:
+        split_tail([whole(source)], **asked)
+    assert str(caught.value).startswith(complaint)
 
 
 # Leaks.

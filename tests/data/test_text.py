@@ -266,6 +266,15 @@ def test_kernel_stops_at_the_first_odd_line() -> None:
     assert _status(b"1,2\n0,12345678901234567\n", schema, 9) == (1, 4, ODD_LINE), "right, but not for the kernel"
 
 
+def test_kernel_stops_at_a_quote_only_where_fields_may_be_quoted() -> None:
+    plain = schema_of(LABEL, CITY)
+    quoted = plain.model_copy(update={"quoted": True})
+    for far in (0, 40, 200):  # in the first 64 bytes that are looked at, and behind them
+        text = b"1," + b"z" * far + b'\n0,"a\n1,b\n'
+        assert _status(text, plain, 9) == (3, len(text), FINISHED)
+        assert _status(text, quoted, 9) == (1, 3 + far, ODD_LINE)
+
+
 # Single cases that fuzzing meets rarely.
 
 

@@ -11,6 +11,7 @@ from recmill.cli.train import Verbs
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from recmill.data.config import DataConfig
     from recmill.data.stages import Record
     from recmill.observe.console import ProgressLine
 
@@ -35,6 +36,15 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--memory", type=memory_bytes, default=2 << 30, metavar="SIZE", help="what it may use (2GiB)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="threads")
     parser.add_argument("--seed", type=int, metavar="S", help="shuffle the training rows (default: keep their order)")
+    parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="columns of the text (criteo)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="assignments",
+        metavar="KEY=VALUE",
+        help="which lines are for what, e.g. data.holdout_frac=0.1",
+    )
     parser.add_argument("--bad-rows", choices=("fail", "skip"), default="fail")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     parser.set_defaults(run_verb=run)
@@ -53,20 +63,20 @@ def memory_bytes(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare, and say what was found."""
-    from recmill.data.criteo import CRITEO
+    from recmill.data.opening import open_splits
     from recmill.data.prepare import PrepareJob, prepare
-    from recmill.data.split import find_days, split_by_day
     from recmill.observe.console import ProgressLine
 
     if args.jobs < 1:
         raise ConfigError(f"--jobs {args.jobs}: it takes at least one thread")
-    splits = split_by_day(find_days(args.data))
+    data = data_config(args)
+    splits = open_splits(data)
     began = time.perf_counter()
     try:
         with ProgressLine() as line:
             job = PrepareJob(
                 splits,
-                CRITEO,
+                data.schema_of_rows,
                 args.out,
                 args.preset,
                 args.store,
@@ -81,6 +91,22 @@ def run(args: argparse.Namespace) -> int:
         splits.close()
     print(describe(manifest, args.out, time.perf_counter() - began))
     return 0
+
+
+def data_config(args: argparse.Namespace) -> "DataConfig":
+    """Which files and lines; the sizes of the tables are found by counting, and not asked for."""
+    from recmill.cli.train import schema_assignments
+    from recmill.config import from_tree, with_assignments
+    from recmill.data.config import DataConfig
+    from recmill.data.shipped import find_schema
+
+    schema = find_schema(args.schema)
+    tree = {"data": {"dir": str(args.data), "table_rows": [2] * len(schema.category_names)}}
+    assignments = [*schema_assignments(args.schema), *args.assignments]
+    resolved = with_assignments(tree, assignments)
+    if strangers := [key for key in resolved if key != "data"]:
+        raise ConfigError(f"--set {strangers[0]}: only settings of [data] matter here, such as data.holdout_frac")
+    return from_tree(DataConfig, resolved["data"])
 
 
 class StageLine:

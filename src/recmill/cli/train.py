@@ -24,6 +24,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
     )
+    parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the text: criteo, kaggle or a .toml file")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
     parser.add_argument(
         "--set",
@@ -63,13 +64,14 @@ def resolved_config(args: argparse.Namespace) -> "TrainConfig":
         tree = find_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
     if args.config is not None:
         tree = laid_over(tree, read_toml(args.config))
-    tree = with_assignments(tree, option_assignments(args))
+    tree = with_assignments(tree, [*option_assignments(args), *schema_assignments(args.schema)])
     return from_tree(TrainConfig, with_assignments(taken_over(tree, args.vocabulary), args.assignments))
 
 
 def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
     """The settings with the encoding of the prepared directory that the data, or their vocabulary, come from."""
     from recmill.data.prepared import VOCABULARY, is_prepared, read_facts
+    from recmill.data.shipped import SCHEMAS
 
     data = dict(tree.get("data", {}))
     data_dir = Path(data.get("dir") or ".")
@@ -82,6 +84,8 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
     facts = read_facts(directory)
     data.pop("max_rows_per_table", None)
     data["table_rows"] = list(facts.table_rows)
+    is_shipped = SCHEMAS.get(facts.schema.name) == facts.schema
+    data["row_schema"] = facts.schema.name if is_shipped else facts.schema.model_dump(mode="json", exclude_none=True)
     if vocabulary is not None:
         data["vocabulary"] = str((vocabulary / VOCABULARY).resolve())
     return {**tree, "data": data, "encoding": facts.encoding.model_dump(mode="json", exclude_none=True)}
@@ -93,8 +97,8 @@ def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     from recmill.train.config import TrainConfig
     from recmill.train.run import read_run_config
 
-    if args.recipe is not None or args.config is not None:
-        raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe and --config")
+    if args.recipe is not None or args.config is not None or args.schema is not None:
+        raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe, --config and --schema")
     before = read_run_config(args.run)
     tree = before.model_dump(mode="json", exclude_none=True)
     after = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
@@ -109,6 +113,16 @@ def option_assignments(args: argparse.Namespace) -> list[str]:
     """The options that stand for settings."""
     data = [f"data.dir={str(args.data.resolve())!r}"] if args.data is not None else []
     return data + ([f"data.bad_rows={args.bad_rows}"] if args.bad_rows is not None else [])
+
+
+def schema_assignments(name: str | None) -> list[str]:
+    """The settings --schema stands for: the schema, and its table sizes in place of a recipe's if it gives any."""
+    from recmill.data.shipped import find_schema
+
+    if name is None:
+        return []
+    gives_rows = all(column.rows for column in find_schema(name).of_role("category"))
+    return [f"data.row_schema={name!r}", *(["data.table_rows=[]"] if gives_rows else [])]
 
 
 def print_results(results: dict[str, Any], run_dir: Path) -> None:

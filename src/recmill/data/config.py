@@ -1,26 +1,36 @@
 """Settings of the data: where the files lie, which lines are for what, and how they are read."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from recmill.config import Settings
-from recmill.data.criteo import SCHEMAS
-from recmill.data.schema import Schema
+from recmill.data.schema import Schema, schema_from_tree
+from recmill.data.shipped import SCHEMAS, find_schema
 from recmill.data.store.npy import Access
 from recmill.errors import ConfigError
+
+
+def resolve_schema(given: object) -> object:
+    """A shipped schema stays a name; a file is read once and for all, so that a run's own settings hold its content."""
+    if isinstance(given, str):
+        return given if given in SCHEMAS else find_schema(given)
+    return schema_from_tree(given, "data.row_schema") if isinstance(given, dict) else given
 
 
 class DataConfig(Settings):
     """Files, batches and the reader."""
 
-    dir: str = ""
-    schema_name: str = "criteo"
+    dir: str = ""  # or a single file
+    row_schema: Annotated[str | Schema, BeforeValidator(resolve_schema)] = "criteo"  # a name, or a .toml file
     # Patterns within the directory. All empty: day_0, day_1, …; the last day's halves are for validation and test.
     train_files: tuple[str, ...] = ()
     validation_files: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
-    table_rows: tuple[int, ...]  # one number per category column
+    # Of all files in their order, the last lines, as a share or as a number: half for validation, half for test.
+    holdout_frac: float | None = Field(default=None, gt=0, lt=1)
+    holdout_rows: int | None = Field(default=None, ge=2)
+    table_rows: tuple[int, ...] = ()  # one number per category column; empty: as the schema says
     max_rows_per_table: int | None = Field(default=None, ge=2)
     global_batch: int = Field(default=2048, ge=1)
     eval_batch: int = Field(default=16384, ge=1)
@@ -36,30 +46,52 @@ class DataConfig(Settings):
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what does not fit the schema."""
-        if self.schema_name not in SCHEMAS:
-            raise ConfigError(f"data.schema_name = {self.schema_name!r} is unknown; choose from {', '.join(SCHEMAS)}")
-        num_categories = len(self.schema_of_rows.category_names)
-        if len(self.table_rows) != num_categories:
-            raise ConfigError(
-                f"data.table_rows has {len(self.table_rows)} numbers; "
-                f"schema {self.schema_name} has {num_categories} category columns"
-            )
-        if min(self.table_rows) < 1:
-            raise ConfigError(f"data.table_rows holds {min(self.table_rows)}; a table has at least one row")
+        self._refuse_other_tables()
         patterns = (self.train_files, self.validation_files, self.test_files)
-        if any(patterns) and not all(patterns):
+        if self.has_holdout:
+            if self.holdout_frac is not None and self.holdout_rows is not None:
+                raise ConfigError("data.holdout_frac and data.holdout_rows say the same thing twice; give one of them")
+            if self.validation_files or self.test_files:
+                raise ConfigError(
+                    "data.holdout_frac and data.holdout_rows take validation and test from the end of the other files; "
+                    "leave out data.validation_files and data.test_files"
+                )
+        elif any(patterns) and not all(patterns):
             raise ConfigError(
                 "data.train_files, data.validation_files and data.test_files are given together or not at all "
-                "(without them the last day of day_0, day_1, … is halved)"
+                "(without them the last day of day_0, day_1, … is halved; data.holdout_frac=0.1 keeps the last tenth)"
             )
+
+    def _refuse_other_tables(self) -> None:
+        schema = self.schema_of_rows
+        num_categories = len(schema.category_names)
+        sizeless = [column.name for column in schema.of_role("category") if column.rows is None]
+        if not self.table_rows and sizeless:
+            raise ConfigError(
+                f"data.table_rows is empty and schema {schema.name} gives no rows for {', '.join(sizeless[:3])}"
+                f"{', …' if len(sizeless) > 3 else ''}; set one of them"
+            )
+        if self.table_rows and len(self.table_rows) != num_categories:
+            raise ConfigError(
+                f"data.table_rows has {len(self.table_rows)} numbers; "
+                f"schema {schema.name} has {num_categories} category columns"
+            )
+        if min(self.table_rows, default=1) < 1:
+            raise ConfigError(f"data.table_rows holds {min(self.table_rows)}; a table has at least one row")
+
+    @property
+    def has_holdout(self) -> bool:
+        """Whether the last lines of the training files are kept for validation and test."""
+        return self.holdout_frac is not None or self.holdout_rows is not None
 
     @property
     def schema_of_rows(self) -> Schema:
         """The fields of every line."""
-        return SCHEMAS[self.schema_name]
+        return SCHEMAS[self.row_schema] if isinstance(self.row_schema, str) else self.row_schema
 
     @property
     def num_table_rows(self) -> tuple[int, ...]:
         """The sizes of the tables, the cap applied."""
         cap = self.max_rows_per_table
-        return tuple(min(rows, cap) if cap else rows for rows in self.table_rows)
+        sizes = self.table_rows or tuple(column.rows or 0 for column in self.schema_of_rows.of_role("category"))
+        return tuple(min(rows, cap) if cap else rows for rows in sizes)

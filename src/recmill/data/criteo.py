@@ -1,23 +1,12 @@
 """The Criteo click logs: their fields, and the published sizes of their category tables."""
 
-from recmill.data.schema import Column, Schema
+from recmill.data.shipped import SCHEMAS
 
 NUM_DENSE = 13
 NUM_CATEGORIES = 26
 
-_FEATURES = (
-    *(Column(name=f"int_{i}", role="dense", kind="int") for i in range(NUM_DENSE)),
-    *(Column(name=f"cat_{i}", role="category", kind="hex") for i in range(NUM_CATEGORIES)),
-)
-
-CRITEO = Schema(
-    name="criteo",
-    separator="\t",
-    columns=(Column(name="label", role="label", kind="int"), *_FEATURES),
-)
-CRITEO_UNLABELLED = Schema(name="criteo-unlabelled", separator="\t", columns=_FEATURES)
-
-SCHEMAS = {schema.name: schema for schema in (CRITEO, CRITEO_UNLABELLED)}
+CRITEO = SCHEMAS["criteo"]
+CRITEO_UNLABELLED = SCHEMAS["criteo-unlabelled"]
 
 # Distinct values per category over the 24 days, capped at 40 million: the table sizes of MLPerf's DLRM.
 # fmt: off

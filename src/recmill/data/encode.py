@@ -3,7 +3,8 @@
 A dense number x becomes float32, a category value becomes a row of its table. No finite x gives NaN or −inf: the
 argument of a logarithm is held at 1 or more, so that the smallest result is 0.
 
-A vocabulary will be a third way from value to row, beside modulo and hash.
+What a column of the schema says of its encoding comes before the settings of the run. A vocabulary will be a third
+way from value to row, beside modulo and hash.
 """
 
 import math
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 
 from recmill.config import Settings
 from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.schema import Column, DenseTransform, MissingCategory, Schema
 from recmill.errors import ConfigError
 from recmill.jit import njit, uint32, uint64
 from recmill.seeds import mix64, stream_key
 
-DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
-CategoryTransform = Literal["modulo", "hash", "vocabulary"]
-MissingCategory = Literal["own_row", "value_zero"]
+# How a category value becomes a row: the codes the kernel knows.
+MODULO, HASH = range(2)
+_METHODS = {"modulo": MODULO, "hash": HASH, "vocabulary": MODULO}  # a vocabulary has a kernel of its own
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _TWO_32 = np.uint64(1 << 32)
@@ -35,7 +37,7 @@ class Encoding(Settings):
     dense: DenseTransform = "log(x+3)"
     dense_min: float | None = None  # the minimum of log(x-min+2), over all files
     dense_missing: float = 0.0  # the x that an empty field stands for
-    category: CategoryTransform = "modulo"
+    category: Literal["modulo", "hash", "vocabulary"] = "modulo"  # a vocabulary is for all columns, or for none
     category_missing: MissingCategory = "own_row"  # row 0, which no value shares; or the row of the value 0
 
     def model_post_init(self, _context: object) -> None:
@@ -48,64 +50,103 @@ class Encoding(Settings):
 
 
 class DensePlan(NamedTuple):
-    """What the dense kernel needs: y = log(max(x + shift, 1)), or x itself."""
+    """What the dense kernel needs, per column: y = log(max(x + shift, 1)), or x itself."""
 
-    use_log: bool
-    shift: float
-    missing: float
+    use_log: NDArray[np.bool_]
+    shift: NDArray[np.float64]
+    missing: NDArray[np.float64]
+    is_uniform: bool  # all columns alike
 
 
 class CategoryPlan(NamedTuple):
-    """What the category kernel needs, per column: the rows values may take, and a salt (0 = no hash)."""
+    """What the category kernel needs, per column: the way from value to row, the rows it may lead to, and a salt."""
 
+    methods: NDArray[np.uint8]
     num_rows: NDArray[np.uint64]
     divisors: NDArray[np.float64]  # num_rows
     inverses: NDArray[np.float64]  # 1 / num_rows
-    allows_narrow: bool  # no column is hashed, or has a table of 2^31 rows or more
     salts: NDArray[np.uint64]
-    first_row: np.uint64  # rows below it are reserved for missing values
+    first_row: NDArray[np.int64]  # rows below it are reserved for missing values
+    allows_narrow: bool  # all columns are taken modulo, and no table has 2^31 rows or more
 
 
-def dense_plan(encoding: Encoding) -> DensePlan:
-    """The numbers behind the settings."""
-    shift = {"log(x+3)": 3.0, "log(x+2)": 2.0, "log(x-min+2)": 2.0 - (encoding.dense_min or 0.0), "identity": 0.0}
-    return DensePlan(encoding.dense != "identity", shift[encoding.dense], encoding.dense_missing)
+def dense_plan(encoding: Encoding, schema: Schema) -> DensePlan:
+    """The numbers behind the settings and the schema."""
+    columns = schema.of_role("dense")
+    transforms = [column.encoding or encoding.dense for column in columns]
+    minima = [column.min if column.min is not None else encoding.dense_min or 0.0 for column in columns]
+    shifts = [
+        {"log(x+3)": 3.0, "log(x+2)": 2.0, "log(x-min+2)": 2.0 - minimum, "identity": 0.0}[transform]
+        for transform, minimum in zip(transforms, minima, strict=True)
+    ]
+    missing = [encoding.dense_missing if column.missing is None else column.missing for column in columns]
+    return DensePlan(
+        np.array([transform != "identity" for transform in transforms], np.bool_),
+        np.array(shifts, np.float64),
+        np.array(missing, np.float64),
+        len(set(zip(transforms, shifts, missing, strict=True))) == 1,
+    )
 
 
-def category_plan(encoding: Encoding, names: tuple[str, ...], table_rows: tuple[int, ...]) -> CategoryPlan:
-    """The numbers behind the settings, for tables of these sizes."""
-    reserved = 1 if encoding.category_missing == "own_row" else 0
-    for name, rows in zip(names, table_rows, strict=True):
-        if rows <= reserved:
-            raise ConfigError(f"the table of {name} has {rows} rows; it needs at least {reserved + 1}")
-    hashed = encoding.category == "hash"
-    num_rows = np.array(table_rows, np.uint64) - np.uint64(reserved)
+def category_plan(encoding: Encoding, schema: Schema, table_rows: tuple[int, ...]) -> CategoryPlan:
+    """The numbers behind the settings and the schema, for tables of these sizes."""
+    columns = schema.of_role("category")
+    reserved = np.array([_num_reserved(column, encoding) for column in columns], np.int64)
+    for column, rows, needed in zip(columns, table_rows, reserved.tolist(), strict=True):
+        if rows <= needed:
+            raise ConfigError(f"the table of {column.name} has {rows} rows; it needs at least {needed + 1}")
+    methods = [_METHODS[column.encoding or encoding.category] for column in columns]
+    salts = [stream_key(0, "salt", column.name) for column in columns]
+    num_rows = np.array(table_rows, np.uint64) - reserved.astype(np.uint64)
     return CategoryPlan(
+        np.array(methods, np.uint8),
         num_rows,
         num_rows.astype(np.float64),
         1.0 / num_rows,
-        not hashed and max(table_rows, default=0) < 1 << 31,
-        np.array([stream_key(0, "salt", name) if hashed else 0 for name in names], np.uint64),
-        np.uint64(reserved),
+        np.array(salts, np.uint64),
+        reserved,
+        all(method == MODULO for method in methods) and max(table_rows, default=0) < 1 << 31,
     )
+
+
+def _num_reserved(column: Column, encoding: Encoding) -> int:
+    """How many rows of a column's table are kept for missing values."""
+    return 1 if (column.missing or encoding.category_missing) == "own_row" else 0
+
+
+@njit(inline="always")
+def _encode_number(x: float, use_log: bool, shift: float) -> np.float32:
+    if use_log:
+        shifted = max(x + shift, 1.0)
+        whole = np.int64(shifted) if shifted < len(_LOG_TABLE) else 0
+        if np.float64(whole) == shifted:
+            return _LOG_TABLE[whole]
+        return np.float32(math.log(shifted))
+    return np.float32(min(max(x, -_FLOAT32_MAX), _FLOAT32_MAX))
+
+
+@njit(nogil=True, cache=True)
+def _encode_uniform(
+    numbers: NDArray[np.float64], use_log: bool, shift: float, missing: float, dense: NDArray[np.float32]
+) -> None:
+    """All columns alike: what they share stays in registers."""
+    for row in range(numbers.shape[0]):
+        for column in range(numbers.shape[1]):
+            x = numbers[row, column]
+            dense[row, column] = _encode_number(missing if x != x else x, use_log, shift)
 
 
 @njit(nogil=True, cache=True)
 def encode_dense(numbers: NDArray[np.float64], plan: DensePlan, dense: NDArray[np.float32]) -> None:
     """Fill `dense` (R, dense) from raw numbers in which NaN means missing."""
+    if plan.is_uniform:
+        _encode_uniform(numbers, plan.use_log[0], plan.shift[0], plan.missing[0], dense)
+        return
     for row in range(numbers.shape[0]):
         for column in range(numbers.shape[1]):
             x = numbers[row, column]
-            x = plan.missing if x != x else x
-            if plan.use_log:
-                shifted = max(x + plan.shift, 1.0)
-                whole = np.int64(shifted) if shifted < len(_LOG_TABLE) else 0
-                if np.float64(whole) == shifted:
-                    dense[row, column] = _LOG_TABLE[whole]
-                else:
-                    dense[row, column] = np.float32(math.log(shifted))
-            else:
-                dense[row, column] = np.float32(min(max(x, -_FLOAT32_MAX), _FLOAT32_MAX))
+            x = plan.missing[column] if x != x else x
+            dense[row, column] = _encode_number(x, plan.use_log[column], plan.shift[column])
 
 
 @njit(nogil=True, cache=True)
@@ -123,7 +164,6 @@ def _encode_narrow(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[
 
     The quotient is off by one at most, and every product below 2^53, where doubles are exact.
     """
-    first_row = np.int64(plan.first_row)
     for i in range(len(values)):
         row_values, row_ids = values[i], ids[i]
         for column in range(len(row_values)):
@@ -132,7 +172,7 @@ def _encode_narrow(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[
             remainder = dividend - np.floor(dividend * plan.inverses[column]) * divisor
             remainder += divisor if remainder < 0.0 else 0.0
             remainder -= divisor if remainder >= divisor else 0.0
-            row = np.int64(np.int32(remainder)) + first_row
+            row = np.int64(np.int32(remainder)) + plan.first_row[column]
             row_ids[column] = np.int64(0) if row_values[column] == MISSING_CATEGORY else row  # own row, or the value 0
 
 
@@ -143,13 +183,13 @@ def _encode_wide(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np
         for column in range(values.shape[1]):
             value = values[row, column]
             missing = value == MISSING_CATEGORY
-            if missing:
-                value = uint64(0)
-            if plan.salts[column] != 0:
+            if missing and plan.first_row[column] > 0:
+                ids[row, column] = np.int64(0)
+                continue
+            value = uint64(0) if missing else value
+            if plan.methods[column] == HASH:
                 value = mix64(value ^ plan.salts[column])
-            own_row = missing and plan.first_row > 0
-            remainder = value % plan.num_rows[column]
-            ids[row, column] = np.int64(0) if own_row else np.int64(remainder + plan.first_row)
+            ids[row, column] = np.int64(value % plan.num_rows[column]) + plan.first_row[column]
 
 
 @njit(nogil=True, cache=True)

@@ -23,7 +23,8 @@ from recmill.data.fields import RawColumns, Workspace
 from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Schema
 from recmill.data.source import Segment, Source
-from recmill.data.text import FULL, NEWLINE, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
+from recmill.data.split import count_rows
+from recmill.data.text import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
 from recmill.data.vocab import NO_LOOK_UP, LookUp, Vocabulary, look_up
 from recmill.errors import BadRowError
 from recmill.jit import njit
@@ -88,9 +89,10 @@ class TextReader:
     _of_thread: threading.local = field(init=False, repr=False, compare=False, default_factory=threading.local)
 
     def __post_init__(self) -> None:
-        categories = category_plan(self.encoding, self.schema.category_names, self.table_rows)
+        categories = category_plan(self.encoding, self.schema, self.table_rows)
         found = self.vocabulary.plan(self.schema.category_names) if self.vocabulary else NO_LOOK_UP
-        plans = Plans(self.schema.layout(), dense_plan(self.encoding), categories, found, self.vocabulary is not None)
+        dense = dense_plan(self.encoding, self.schema)
+        plans = Plans(self.schema.layout(), dense, categories, found, self.vocabulary is not None)
         object.__setattr__(self, "plans", plans)
 
     def compile(self) -> None:
@@ -105,7 +107,7 @@ class TextReader:
 
     def read(self, segments: Sequence[Segment]) -> Block:
         """The rows of some segments, in their order."""
-        room = self.room_for(sum(_count_rows(segment) for segment in segments))
+        room = self.room_for(sum(count_rows(segment) for segment in segments))
         row, num_skipped = 0, 0
         for segment in segments:
             row, skipped = self.read_into(segment, room, row)
@@ -185,19 +187,11 @@ def complain(source: Source, line_start: int, bad: BadRow) -> str:
     )
 
 
-def _count_rows(segment: Segment) -> int:
-    """How many lines a segment has, an unfinished last one included."""
-    if segment.num_bytes == 0:
-        return 0
-    lines = int(count_lines(segment.source.buffer, segment.start, segment.stop))
-    return lines + int(segment.source.buffer[segment.stop - 1] != NEWLINE)
-
-
 def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, chunk_bytes: int = 4 << 20) -> Block:
     """All rows of some segments in one piece of memory, parsed by several threads."""
     chunks = [chunk for segment in segments for chunk in _chunks(segment, chunk_bytes)]
     with ThreadPoolExecutor(threads) as pool:
-        counts = list(pool.map(_count_rows, chunks))
+        counts = list(pool.map(count_rows, chunks))
         first_rows = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).tolist()
         room = reader.room_for(first_rows[-1])
         ends = list(pool.map(lambda chunk, first: reader.read_into(chunk, room, first), chunks, first_rows[:-1]))

@@ -13,6 +13,7 @@ from recmill.data.text import MAX_LINE_BYTES
 _INTEGER = re.compile(rb"-?[0-9]+")
 _FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEX = re.compile(rb"[0-9a-fA-F]{8}")
+_QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"')
 _INT64_MAX = 2**63 - 1
 
 
@@ -39,16 +40,53 @@ class BadRow:
         return f"column {self.column} holds {shown}: {self.reason}" if self.column else f"{self.reason}: {shown}"
 
 
-def read_row(line: bytes, schema: Schema) -> Row | BadRow:
-    """The row of a line given without its newline, or what is wrong with it."""
+def split_line(line: bytes, schema: Schema) -> list[bytes] | BadRow:
+    """The fields of a line given without its newline, one for each column, or what is wrong with the line."""
     if len(line) >= MAX_LINE_BYTES:
         return BadRow(None, line, f"the line has {len(line):,} bytes, more than {MAX_LINE_BYTES - 1:,}")
     if line.endswith(b"\r"):
         return BadRow(None, line[-20:], "the line ends in CR LF; convert the file with `sed -i 's/\\r$//'`")
-    fields = line.split(schema.separator.encode())
+    fields = _split_quoted(line, schema) if schema.quoted else line.split(schema.separator.encode())
+    if isinstance(fields, BadRow):
+        return fields
     if len(fields) != len(schema.columns):
         expected = f"{len(schema.columns)} fields separated by {schema.separator!r}"
         return BadRow(None, line, f"the line has {len(fields)} fields, schema {schema.name} expects {expected}")
+    return fields
+
+
+def _split_quoted(line: bytes, schema: Schema) -> list[bytes] | BadRow:
+    """The fields of a line in which some may stand in double quotes, as RFC 4180 has it, but never over two lines."""
+    separator, fields, at = schema.separator.encode(), list[bytes](), 0
+    while True:
+        column = schema.columns[min(len(fields), len(schema.columns) - 1)].name
+        if line[at : at + 1] == b'"':
+            quoted = _QUOTED.match(line, at)
+            if quoted is None:
+                reason = "the quotes do not close on their line; a field with a newline cannot be read"
+                return BadRow(column, line[at:], reason)
+            fields.append(quoted[1].replace(b'""', b'"'))
+            at = quoted.end()
+            if at < len(line) and line[at : at + 1] != separator:
+                return BadRow(column, line[quoted.start() :], "something follows the closing quote")
+        else:
+            found = line.find(separator, at)
+            end = found if found >= 0 else len(line)
+            if b'"' in line[at:end]:
+                reason = "a quote within a field that does not begin with one; double it and quote the field"
+                return BadRow(column, line[at:end], reason)
+            fields.append(line[at:end])
+            at = end
+        if at == len(line):
+            return fields
+        at += 1
+
+
+def read_row(line: bytes, schema: Schema) -> Row | BadRow:
+    """The row of a line given without its newline, or what is wrong with it."""
+    fields = split_line(line, schema)
+    if isinstance(fields, BadRow):
+        return fields
     label, numbers, values = 0.0, list[float](), list[int]()
     for field, column in zip(fields, schema.columns, strict=True):
         if reason := _complaint(field, column):

@@ -1,17 +1,23 @@
-"""Columns, their roles and kinds: the contract between data and models."""
+"""Columns, their roles, kinds, encodings and table sizes: the contract between data and models."""
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import groupby
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
+from pydantic import Field
 
-from recmill.config import Settings
+from recmill.config import Settings, from_tree, read_toml
 from recmill.data import fields, text
 from recmill.errors import ConfigError
 
 Role = Literal["label", "dense", "category", "ignored"]
 Kind = Literal["int", "float", "hex", "string"]
+DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
+CategoryTransform = Literal["modulo", "hash"]
+MissingCategory = Literal["own_row", "value_zero"]
 
 # The roles and kinds that go together, and what the kernel calls them.
 KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
@@ -23,21 +29,43 @@ KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
     ("category", "string"): fields.STRING_CATEGORY,
     ("ignored", None): fields.IGNORED,
 }
-FORBIDDEN_SEPARATORS = set("0123456789abcdefABCDEF+-.\n\r\0")
+FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 
 
 class Column(Settings):
-    """One field of every line."""
+    """One field of every line; what it says of its encoding comes before the `[encoding]` settings of the run."""
 
-    name: str
+    name: str = Field(min_length=1)
     role: Role
     kind: Kind | None = None
+    encoding: str | None = None  # dense: a DenseTransform; category: a CategoryTransform
+    min: float | None = None  # dense: the minimum of log(x-min+2)
+    missing: float | str | None = None  # dense: the x an empty field stands for; category: a MissingCategory
+    rows: int | None = Field(default=None, ge=1)  # category: the size of its table
 
     def model_post_init(self, _context: object) -> None:
-        """Refuse a kind that makes no sense in this role."""
+        """Refuse what makes no sense in this role."""
         if (self.role, self.kind) not in KERNEL_KINDS:
             kinds = [kind for role, kind in KERNEL_KINDS if role == self.role]
             raise ConfigError(f"column {self.name}: a {self.role} cannot be of kind {self.kind}; choose from {kinds}")
+        self._refuse_unless("rows", self.role == "category", "a category column has a table")
+        encodings = {"dense": get_args(DenseTransform), "category": get_args(CategoryTransform)}.get(self.role, ())
+        choices = f"choose from {list(encodings)}" if encodings else "only dense and category columns are encoded"
+        self._refuse_unless("encoding", self.encoding in encodings, choices)
+        self._refuse_unless("min", self.encoding == "log(x-min+2)", "only the encoding 'log(x-min+2)' has a minimum")
+        if self.encoding == "log(x-min+2)" and self.min is None:
+            raise ConfigError(f"column {self.name}: the encoding 'log(x-min+2)' needs a minimum; give it as min = ...")
+        if self.role == "dense":
+            self._refuse_unless("missing", isinstance(self.missing, float), "give the number an empty field stands for")
+        else:
+            stand_ins = get_args(MissingCategory) if self.role == "category" else ()
+            choices = f"choose from {list(stand_ins)}" if stand_ins else "no value stands for an empty field here"
+            self._refuse_unless("missing", self.missing in stand_ins, choices)
+
+    def _refuse_unless(self, key: str, is_right: bool, way_out: str) -> None:
+        value = getattr(self, key)
+        if value is not None and not is_right:
+            raise ConfigError(f"column {self.name}: {key} = {value!r} does not go with a {self.role} column; {way_out}")
 
 
 class Schema(Settings):
@@ -45,6 +73,8 @@ class Schema(Settings):
 
     name: str
     separator: str
+    header: bool = False  # every file begins with a line of the columns' names
+    quoted: bool = False  # fields may stand in double quotes; without it a quote is a byte like any other
     columns: tuple[Column, ...]
 
     def model_post_init(self, _context: object) -> None:
@@ -59,8 +89,15 @@ class Schema(Settings):
         if len(self._names("label")) > 1:
             raise ConfigError(f"schema {self.name} has several labels: {', '.join(self._names('label'))}")
 
+    def __str__(self) -> str:
+        return f"schema {self.name}"
+
+    def of_role(self, role: Role) -> tuple[Column, ...]:
+        """The columns of a role, in file order."""
+        return tuple(column for column in self.columns if column.role == role)
+
     def _names(self, role: Role) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns if column.role == role)
+        return tuple(column.name for column in self.of_role(role))
 
     @property
     def has_label(self) -> bool:
@@ -84,4 +121,19 @@ class Schema(Settings):
             first, place = taken[role], taken.total()
             taken[role] += len(list(columns))
             runs.append(fields.Run(KERNEL_KINDS[role, kind], first, taken[role], place))
-        return text.Layout(np.uint8(ord(self.separator)), len(self.columns), np.array(runs, np.int64))
+        return text.Layout(np.uint8(ord(self.separator)), self.quoted, len(self.columns), np.array(runs, np.int64))
+
+
+def schema_from_tree(tree: Mapping[str, Any], origin: str) -> Schema:
+    """Validate the contents of a schema file; every complaint names where they come from."""
+    try:
+        return from_tree(Schema, tree, "schema")
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{origin}: {line}" for line in str(error).splitlines())) from None
+
+
+def read_schema(path: Path) -> Schema:
+    """The schema in a TOML file, named after the file unless it gives a name itself."""
+    if not path.is_file():
+        raise ConfigError(f"there is no schema file {path}; write a first one with `recmill schema infer FILES`")
+    return schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))

@@ -8,7 +8,7 @@ import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import zstandard
@@ -31,6 +31,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.rows_start = 0  # whoever finds a header moves it
         try:
             with open_plain(path) as file:
                 self.num_bytes = os.fstat(file.fileno()).st_size
@@ -91,6 +92,26 @@ class Segment:
         first = source.line_start(self.start + start) if start > 0 else self.start
         last = source.line_start(self.start + stop) if stop < self.num_bytes else self.stop
         return Segment(source, min(first, self.stop), min(last, self.stop))
+
+
+def read_head(path: Path, num_bytes: int) -> bytes:
+    """The whole lines among the first bytes of a file, unpacked no further than that."""
+    try:
+        with path.open("rb") as packed:
+            file: Any = packed
+            if path.suffix == ".gz":
+                file = gzip.GzipFile(fileobj=packed)
+            elif path.suffix == ".zst":
+                file = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+            head: bytes = file.read(num_bytes)
+            is_cut = len(head) == num_bytes and file.read(1) != b""
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise DataError(f"{path} is damaged or cut short: {error}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    if is_cut and b"\n" not in head:
+        raise DataError(f"{path} has no newline in its first {num_bytes:,} bytes; is it a text file?")
+    return head[: head.rfind(b"\n") + 1] if is_cut else head
 
 
 def open_plain(path: Path) -> IO[bytes]:

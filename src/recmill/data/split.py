@@ -1,7 +1,7 @@
 """Which lines are for training, validation and test; refuses any line in two of them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -85,22 +85,36 @@ def find_files(data_dir: Path, patterns: Sequence[str], setting: str) -> list[Pa
     return found
 
 
-def split_by_day(paths: Sequence[Path]) -> Splits:
+def split_by_day(paths: Sequence[Path], open_source: Callable[[Path], Source] = Source) -> Splits:
     """All days but the last for training; of the last, the first half of the lines validates and the rest tests."""
     if len(paths) < 2:
-        raise DataError(f"{paths[0].parent} has one day; training on it and testing on it needs at least two")
-    *train, last = [Source(path) for path in paths]
-    middle = _middle_line(last)
-    return Splits(
-        tuple(whole(source) for source in train),
-        (Segment(last, 0, middle),),
-        (Segment(last, middle, last.num_bytes),),
-    )
+        raise DataError(
+            f"{paths[0].parent} has one day; training on it and testing on it needs at least two, "
+            "or data.holdout_frac, the share of its last lines to keep for validation and test"
+        )
+    *train, last = (whole(open_source(path)) for path in paths)
+    # the first half has the odd line, as published
+    validation, test = _cut([last], (count_rows(last) + 1) // 2)
+    return Splits(tuple(train), validation, test)
+
+
+def split_tail(segments: Sequence[Segment], *, frac: float | None = None, num_rows: int | None = None) -> Splits:
+    """The last lines of all, a share or a number of them: their first half validates, the rest tests."""
+    total = sum(count_rows(segment) for segment in segments)
+    held = round(total * (frac or 0.0)) if num_rows is None else num_rows
+    if held < 2 or held >= total:
+        asked = f"data.holdout_frac = {frac}" if num_rows is None else f"data.holdout_rows = {num_rows}"
+        raise DataError(
+            f"{asked} keeps {held} of {total} lines for validation and test; each split, and training, needs one"
+        )
+    train, tail = _cut(segments, total - held)
+    validation, test = _cut(tail, (held + 1) // 2)
+    return Splits(*(tuple(s for s in split if s.num_bytes) for split in (train, validation, test)))
 
 
 def whole(source: Source) -> Segment:
-    """All lines of a source."""
-    return Segment(source, 0, source.num_bytes)
+    """All rows of a source."""
+    return Segment(source, source.rows_start, source.num_bytes)
 
 
 def refuse_overlap(
@@ -113,17 +127,35 @@ def refuse_overlap(
                 raise DataError(f"{a.source.path} has lines in both {first} and {second}; a split may share none")
 
 
-def _middle_line(source: Source) -> int:
-    """Where the second half of the lines begins; the first half has the odd line, as published."""
-    buffer, num_bytes = source.buffer, source.num_bytes
-    if num_bytes == 0:
+def count_rows(segment: Segment) -> int:
+    """How many lines a segment has, an unfinished last one included."""
+    if segment.num_bytes == 0:
         return 0
-    lines = int(count_lines(buffer, 0, num_bytes)) + int(buffer[num_bytes - 1] != NEWLINE)
-    wanted, seen, step = (lines + 1) // 2, 0, 1 << 20
-    for at in range(0, num_bytes, step):
-        here = int(count_lines(buffer, at, min(at + step, num_bytes)))
-        if seen + here >= wanted:
-            newlines = np.flatnonzero(buffer[at : at + step] == NEWLINE)
-            return at + int(newlines[wanted - seen - 1]) + 1
+    lines = int(count_lines(segment.source.buffer, segment.start, segment.stop))
+    return lines + int(segment.source.buffer[segment.stop - 1] != NEWLINE)
+
+
+def _cut(segments: Sequence[Segment], num_rows: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """The first so many lines of all, and the rest."""
+    before, behind = list[Segment](), list[Segment]()
+    for segment in segments:
+        middle = _line_start(segment, num_rows)
+        num_rows -= count_rows(Segment(segment.source, segment.start, middle))
+        before.append(Segment(segment.source, segment.start, middle))
+        behind.append(Segment(segment.source, middle, segment.stop))
+    return tuple(before), tuple(behind)
+
+
+def _line_start(segment: Segment, num_lines: int) -> int:
+    """Where a segment goes on behind its first so many lines."""
+    if num_lines == 0:
+        return segment.start
+    buffer, seen, step = segment.source.buffer, 0, 1 << 20
+    for at in range(segment.start, segment.stop, step):
+        end = min(at + step, segment.stop)
+        here = int(count_lines(buffer, at, end))
+        if seen + here >= num_lines:
+            newlines = np.flatnonzero(buffer[at:end] == NEWLINE)
+            return at + int(newlines[num_lines - seen - 1]) + 1
         seen += here
-    return num_bytes  # one unfinished line is all there is
+    return segment.stop  # an unfinished line is the last of them

@@ -7,6 +7,7 @@ import torch
 
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableSpec
+from recmill.errors import ConfigError
 from recmill.memory import keep_freed_memory
 from recmill.models.dlrm import Dlrm
 from recmill.train.config import TrainConfig
@@ -18,6 +19,8 @@ def assemble(config: TrainConfig) -> Parts:
     """A run's parts with their first values, which depend on the settings alone."""
     use_threads(config.threads)
     schema = config.data.schema_of_rows
+    if not schema.dense_names or not schema.category_names:
+        raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a DLRM")
     specs = [
         TableSpec(name, rows) for name, rows in zip(schema.category_names, config.data.num_table_rows, strict=True)
     ]

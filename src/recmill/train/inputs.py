@@ -6,10 +6,11 @@ from types import TracebackType
 from typing import Self
 
 from recmill.data.batch import Position
+from recmill.data.opening import open_splits
 from recmill.data.prepared import Prepared, is_prepared
 from recmill.data.reader import TextReader
-from recmill.data.source import Segment, Source
-from recmill.data.split import SplitName, Splits, find_days, find_files, split_by_day, whole
+from recmill.data.source import Segment
+from recmill.data.split import SplitName
 from recmill.data.stream import Order, ReadAhead, Stream, Stretch
 from recmill.data.text import count_lines
 from recmill.data.vocab import Vocabulary
@@ -29,9 +30,13 @@ class RawRows:
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
         self.training_extent = data.block_bytes
+        if not data.schema_of_rows.has_label:
+            raise ConfigError(
+                f"schema {data.schema_of_rows.name} has no label column; a model is trained to predict it"
+            )
         vocabulary = _open_vocabulary(config)
         self.reader = TextReader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
-        self._splits = _open_splits(config)
+        self._splits = open_splits(data)
         self.reader.compile()
 
     def segments(self, split: SplitName) -> Sequence[Segment]:
@@ -136,22 +141,6 @@ def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
             f"{list(vocabulary.table_rows)}"
         )
     return vocabulary
-
-
-def _open_splits(config: TrainConfig) -> Splits:
-    data_dir, data = Path(config.data.dir), config.data
-    if not data.train_files:
-        return split_by_day(find_days(data_dir))
-    named = {
-        "data.train_files": data.train_files,
-        "data.validation_files": data.validation_files,
-        "data.test_files": data.test_files,
-    }
-    train, validation, test = (
-        tuple(whole(Source(path)) for path in find_files(data_dir, patterns, setting))
-        for setting, patterns in named.items()
-    )
-    return Splits(train, validation, test)
 
 
 def _estimate_lines(segment: Segment) -> int:

@@ -1,6 +1,7 @@
 """Rows as Parquet with OneFlow's column names: label, I1 … I13, C1 … C26; dense float32, ids of a table's rows."""
 
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -74,20 +75,26 @@ class ParquetTable:
 
     def __init__(self, path: Path, layout: NpyLayout, *, in_memory: bool = False) -> None:
         self.path, self._layout = path, layout
-        try:
-            self._file = pq.ParquetFile(path, memory_map=True)
-        except FileNotFoundError:
-            raise DataError(f"{path} is missing; prepare the data anew") from None
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path} is not a complete Parquet file: {error}") from None
-        if not self._file.schema_arrow.equals(parquet_schema(layout)):
-            found = ", ".join(f"{field.name}: {field.type}" for field in self._file.schema_arrow)
+        self._of_thread = threading.local()
+        file = self._file
+        if not file.schema_arrow.equals(parquet_schema(layout)):
+            found = ", ".join(f"{field.name}: {field.type}" for field in file.schema_arrow)
             raise DataError(f"{path} has other columns than its manifest says: {found}")
-        self.num_rows = int(self._file.metadata.num_rows)
-        self._columns = self._read_groups(0, self._file.num_row_groups) if in_memory else None
-        self._starts = np.cumsum(
-            [0, *(self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups))]
-        )
+        self.num_rows = int(file.metadata.num_rows)
+        self._starts = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
+        self._columns = self._read_groups(0, file.num_row_groups) if in_memory else None
+
+    @property
+    def _file(self) -> pq.ParquetFile:
+        """Every thread has its own: one cannot be read by two at the same time."""
+        if not hasattr(self._of_thread, "file"):
+            try:
+                self._of_thread.file = pq.ParquetFile(self.path, memory_map=True)
+            except FileNotFoundError:
+                raise DataError(f"{self.path} is missing; prepare the data anew") from None
+            except (pa.ArrowInvalid, OSError) as error:
+                raise DataError(f"{self.path} is not a complete Parquet file: {error}") from None
+        return self._of_thread.file
 
     def read(self, start: int, stop: int) -> Columns:
         """Some rows, as they were encoded."""
@@ -109,6 +116,6 @@ class ParquetTable:
         return columns
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the memory; each thread's file is closed when the thread ends."""
         self._columns = None
-        self._file.close()
+        self._of_thread = threading.local()

@@ -1,0 +1,60 @@
+"""`recmill schema`: a first schema for files of one's own, and a look at any schema."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from recmill.cli.train import Verbs
+
+SAMPLE_BYTES = 1 << 20
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Declare the verb."""
+    actions = verbs.add_parser("schema", help="guess or show the columns of a text file").add_subparsers(
+        title="actions", metavar="ACTION", required=True
+    )
+    parser = actions.add_parser("infer", help="write a first schema from the beginning of some files")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="text files: plain, .gz or .zst")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the .toml file to write; without it, print")
+    parser.add_argument("--label", metavar="NAME", help="the column to predict")
+    parser.add_argument("--overwrite", action="store_true", help="replace the .toml file if it is there")
+    parser.set_defaults(run_verb=run_infer)
+    parser = actions.add_parser("show", help="print a schema as it is understood")
+    parser.add_argument("name", metavar="NAME|FILE", help="criteo, criteo-unlabelled, kaggle or a .toml file")
+    parser.set_defaults(run_verb=run_show)
+
+
+def run_infer(args: argparse.Namespace) -> int:
+    """Read a sample, guess, write or print."""
+    from recmill.data.infer import infer
+    from recmill.data.source import read_head
+    from recmill.errors import ConfigError
+    from recmill.files import write_atomic
+
+    if args.out is not None and args.out.exists() and not args.overwrite:
+        raise ConfigError(f"{args.out} is there already; choose another name or pass --overwrite")
+    if args.out is not None and not args.out.parent.is_dir():
+        raise ConfigError(f"there is no directory {args.out.parent} to write {args.out.name} into")
+    samples, room = list[bytes](), SAMPLE_BYTES
+    for path in args.files:
+        if room > 0:
+            samples.append(read_head(path, room))
+            room -= len(samples[-1])
+    name = args.out.stem if args.out is not None else args.files[0].name.partition(".")[0]
+    text = infer(samples, name=name, label=args.label)
+    if args.out is None:
+        print(text, end="")
+        return 0
+    write_atomic(args.out, text)
+    print(f"{args.out}: look at its guesses, then `recmill train --schema {args.out} ...`", file=sys.stderr)
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print the schema in the form of its file."""
+    from recmill.data.infer import render
+    from recmill.data.shipped import find_schema
+
+    print(render(find_schema(args.name)), end="")
+    return 0
