@@ -1,6 +1,7 @@
 """The parts of a file, put together, are its first lines, and nothing is written unless all of them are."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ from recmill.data.cut import cut_file
 from recmill.data.split import find_days
 from recmill.errors import ConfigError, DataError, FailureError
 
-PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
 
 
 @pytest.fixture(scope="module")
