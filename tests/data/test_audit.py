@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from recmill.data import audit as audit_module
 from recmill.data import raw as raw_module
 from recmill.data.audit import Audit, AuditInput, audit_files
 from recmill.data.audit_report import AuditReport, Limits
@@ -201,7 +202,7 @@ def test_leaks_are_reasons(pool: ThreadPoolExecutor) -> None:
     assert report.reasons[0].startswith("count alone predicts the label with AUROC 1.0000, above 0.95")
 
 
-def test_reasons_not_to_train(pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+def test_reasons_not_to_train(pool: ThreadPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = _random_rows(100)
     for label in (0, 1):
         constant = raw._replace(labels=np.full(100, label, np.float32))
@@ -213,6 +214,10 @@ def test_reasons_not_to_train(pool: ThreadPoolExecutor, tmp_path: Path) -> None:
     (all_bad,) = audit_files(AuditInput((files["bad"],), (), CRITEO), Limits()).reasons
     assert all_bad == "all 30 lines are bad; is criteo the right schema?"
     assert audit_files(AuditInput((files["empty"],), (), CRITEO), Limits()).reasons == ("there are no training rows",)
+    monkeypatch.setattr(raw_module, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(audit_module, "GIVE_UP_LINES", 12)
+    (first_bad,) = audit_files(AuditInput((files["bad"],), (), CRITEO), Limits()).reasons
+    assert first_bad == "the first 15 lines are bad; is criteo the right schema?"
     (unlabelled,) = audit_files(AuditInput((files["unlabelled"],), (), CRITEO_UNLABELLED), Limits()).reasons
     assert unlabelled == "schema criteo-unlabelled has no label: its rows can be scored, not trained on"
 

@@ -50,9 +50,11 @@ def run(args: argparse.Namespace) -> int:
     """Look at the files and print what was found."""
     from recmill.data.audit import audit_files, compile_kernels
     from recmill.data.audit_report import Limits
+    from recmill.memory import keep_freed_memory
 
     limits = Limits(args.coverage, args.max_overlap)
     files = _find_input(args)
+    keep_freed_memory()  # chunks come and go
     compile_kernels(files.schema)
     started_s = time.perf_counter()
     report = audit_files(files, limits)
@@ -98,7 +100,7 @@ def print_report(report: "AuditReport", seconds: float) -> None:
     if report.train.num_rows and report.dense:
         console.print(_dense_table(report))
     if report.train.num_rows and report.categories:
-        console.print(_category_table(report))
+        console.print(_category_table(report, num_top=3 if console.width >= 120 else 1))
         sizes = ",".join(str(column.table_rows) for column in report.categories)
         console.print(f"table rows for {report.limits.coverage_frac:.2%} of the values: {sizes}", markup=False)
     for line in (*report.bad.first, *report.notes):
@@ -130,7 +132,7 @@ def _dense_table(report: "AuditReport") -> "Table":
     return table
 
 
-def _category_table(report: "AuditReport") -> "Table":
+def _category_table(report: "AuditReport", *, num_top: int) -> "Table":
     coverage = f"cover {report.limits.coverage_frac:.2%}"
     table = _new_table(
         "categories of the training rows, most frequent values",
@@ -145,13 +147,13 @@ def _category_table(report: "AuditReport") -> "Table":
             f"{mark}{column.num_distinct:,}{error}",
             f"{mark}{column.covering_values:,}",
             _number(column.auroc),
-            _top_values(column),
+            _top_values(column, num_top),
         )
     return table
 
 
-def _top_values(column: "CategoryProfile") -> str:
-    return "  ".join(f"{top.value} {top.frac:.1%}" for top in column.top_values[:3])
+def _top_values(column: "CategoryProfile", num_top: int) -> str:
+    return "  ".join(f"{top.value} {top.frac:.1%}" for top in column.top_values[:num_top])
 
 
 def _new_table(title: str, headings: tuple[str, ...]) -> "Table":

@@ -32,6 +32,7 @@ from recmill.seeds import mix64
 AuditedSplit = Literal["train", "test"]
 
 MAX_ROW_HASHES = 1 << 21
+GIVE_UP_LINES = 50_000  # bad ones and no row among them: bad lines are read slowly, and more of them tell nothing
 
 
 @njit(nogil=True, cache=True)
@@ -86,6 +87,11 @@ class Audit:
         for done in [self._pool.submit(task) for task in tasks]:
             done.result()
 
+    @property
+    def num_rows(self) -> int:
+        """How many rows it has seen."""
+        return sum(facts.num_rows for facts in self._facts.values())
+
     def report(self, limits: Limits, bad: BadLines | None = None) -> AuditReport:
         """What was found so far."""
         train, test = self._facts["train"], self._facts["test"]
@@ -138,24 +144,31 @@ def compile_kernels(schema: Schema) -> None:
 
 
 def audit_files(files: AuditInput, limits: Limits) -> AuditReport:
-    """Read all files once and tell what is wrong with them."""
-    bad, num_bad = list[BadLine](), 0
-    splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
+    """Read all files once and tell what is wrong with them; if nothing but bad lines comes, not all."""
+    bad, num_bad, gave_up = list[BadLine](), 0, False
     with ThreadPoolExecutor(files.threads) as pool:
         audit = Audit(files.schema, pool)
-        for split, path in ((split, path) for split, paths in splits.items() for path in paths):
-            line = 1
-            for chunk in _read_file(path, files, pool):
-                bad += [BadLine(path, line + before, wrong) for before, wrong in chunk.bad[: MAX_BAD_LINES - len(bad)]]
-                if bad and files.bad_rows == "fail":
-                    raise BadRowError(f"{bad[0].describe()} (pass --bad-rows skip to count such rows and go on)")
+        for split, path, line, chunk in _read_files(files, pool):
+            bad += [BadLine(path, line + before, wrong) for before, wrong in chunk.bad[: MAX_BAD_LINES - len(bad)]]
+            if bad and files.bad_rows == "fail":
+                raise BadRowError(f"{bad[0].describe()} (pass --bad-rows skip to count such rows and go on)")
+            num_bad += chunk.num_bad
+            audit.take(chunk.raw, split)
+            gave_up = num_bad >= GIVE_UP_LINES and audit.num_rows == 0
+            if gave_up:
+                break
+        return audit.report(limits, BadLines(num_bad, tuple(wrong.describe() for wrong in bad), gave_up))
+
+
+def _read_files(files: AuditInput, pool: ThreadPoolExecutor) -> Iterator[tuple[AuditedSplit, Path, int, RawChunk]]:
+    """The chunks of all files, each with its split, its file and the number of its first line.
+
+    A file is opened when its turn comes and given back after it: unpacking one takes disk space.
+    """
+    splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
+    for split, path in ((split, path) for split, paths in splits.items() for path in paths):
+        line = 1
+        with closing(Source(path)) as source:
+            for chunk in read_chunks(whole(source), files.schema, pool, num_ahead=files.threads + 1):
+                yield split, path, line, chunk
                 line += chunk.num_lines
-                num_bad += chunk.num_bad
-                audit.take(chunk.raw, split)
-        return audit.report(limits, BadLines(num_bad, tuple(wrong.describe() for wrong in bad)))
-
-
-def _read_file(path: Path, files: AuditInput, pool: ThreadPoolExecutor) -> Iterator[RawChunk]:
-    """The chunks of a file, which is opened when its turn comes and then given back: unpacking one takes disk space."""
-    with closing(Source(path)) as source:
-        yield from read_chunks(whole(source), files.schema, pool, num_ahead=files.threads + 1)

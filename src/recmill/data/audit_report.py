@@ -43,6 +43,7 @@ class BadLines:
 
     count: int = 0
     first: tuple[str, ...] = ()
+    gave_up: bool = False  # there was nothing else, and the rest was not read
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class AuditReport:
         """Why training on this data would be wrong; empty if it would not."""
         train, rows, limits = self.train, self.rows, self.limits
         if train.num_rows == 0:
-            all_bad = f"all {self.bad.count:,} lines are bad; is {self.schema_name} the right schema?"
+            which = "the first" if self.bad.gave_up else "all"
+            all_bad = f"{which} {self.bad.count:,} lines are bad; is {self.schema_name} the right schema?"
             return (all_bad if self.bad.count and not self.test.num_rows else "there are no training rows",)
         if not self.has_label:
             return (f"schema {self.schema_name} has no label: its rows can be scored, not trained on",)
