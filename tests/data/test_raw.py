@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from recmill.data import raw as raw_module
 from recmill.data.criteo import CRITEO
 from recmill.data.fields import RawColumns
-from recmill.data.raw import MAX_BAD_LINES, read_chunks
+from recmill.data.raw import MAX_BAD_LINES, RawChunk, read_chunks
 from recmill.data.rows import BadRow, read_row
 from recmill.data.schema import Schema
+from recmill.data.source import Segment
 from recmill.data.split import whole
 from tests.data.lines import (
     MIXED,
@@ -55,3 +56,30 @@ def test_chunks_are_the_accepted_rows_and_name_the_bad_lines(
         expected = [(i, v) for i, v in enumerate(verdicts[first : first + chunk.num_lines]) if isinstance(v, BadRow)]
         assert list(chunk.bad) == expected[:MAX_BAD_LINES]
         first += chunk.num_lines
+
+
+def test_a_reader_that_stops_early_leaves_nobody_reading(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_module, "CHUNK_BYTES", 2000)
+    source = new_source(directory / "text", almost_right_text(Random(1), CRITEO, 300))
+    reading, read_raw = set[int](), raw_module.read_raw
+
+    def watched(segment: Segment, schema: Schema) -> RawChunk:
+        reading.add(segment.start)
+        chunk = read_raw(segment, schema)
+        reading.remove(segment.start)
+        return chunk
+
+    monkeypatch.setattr(raw_module, "read_raw", watched)
+    with ThreadPoolExecutor(2) as pool:
+        chunks = read_chunks(whole(source), CRITEO, pool, num_ahead=4)
+        next(chunks)
+        chunks.close()
+        assert not reading
+
+
+def test_empty_lines_take_no_room(directory: Path) -> None:
+    source = new_source(directory / "text", b"\n" * 100_000)
+    chunk = raw_module.read_raw(whole(source).part(0, 4000), CRITEO)
+    assert (chunk.num_lines, chunk.num_bad) == (4000, 4000)
+    assert chunk.raw.values.base is not None
+    assert chunk.raw.values.base.size <= 26 * (4000 // 40 + 1)

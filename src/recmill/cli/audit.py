@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,13 +58,19 @@ def run(args: argparse.Namespace) -> int:
     keep_freed_memory()  # chunks come and go
     compile_kernels(files.schema)
     started_s = time.perf_counter()
-    report = audit_files(files, limits)
+    report = audit_files(files, limits, _show_progress if sys.stderr.isatty() else None)
     seconds = time.perf_counter() - started_s
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
     if args.json:
         print(json.dumps(report.as_dict()))
     else:
         print_report(report, seconds)
     return TRAINING_WOULD_BE_WRONG if report.reasons else 0
+
+
+def _show_progress(num_rows: int) -> None:
+    print(f"\r{num_rows:,} rows ", end="", file=sys.stderr, flush=True)
 
 
 def _find_input(args: argparse.Namespace) -> "AuditInput":

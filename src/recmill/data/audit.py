@@ -6,7 +6,7 @@
 3. At most 10 MiB per category, 5 MiB per dense column, 160 MiB for the row hashes and some chunks of 8 MiB of text.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -143,24 +143,29 @@ def compile_kernels(schema: Schema) -> None:
         Audit(schema, pool, max_row_hashes=1).take(empty_raw(0, schema), "train")
 
 
-def audit_files(files: AuditInput, limits: Limits) -> AuditReport:
-    """Read all files once and tell what is wrong with them; if nothing but bad lines comes, not all."""
+def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], None] | None = None) -> AuditReport:
+    """Read all files once and tell what is wrong with them; if nothing but bad lines comes, not all.
+
+    `on_progress` hears how many rows have been seen.
+    """
     bad, num_bad, gave_up = list[BadLine](), 0, False
-    with ThreadPoolExecutor(files.threads) as pool:
+    with ThreadPoolExecutor(files.threads) as pool, closing(_read_files(files, pool)) as chunks:
         audit = Audit(files.schema, pool)
-        for split, path, line, chunk in _read_files(files, pool):
+        for split, path, line, chunk in chunks:
             bad += [BadLine(path, line + before, wrong) for before, wrong in chunk.bad[: MAX_BAD_LINES - len(bad)]]
             if bad and files.bad_rows == "fail":
                 raise BadRowError(f"{bad[0].describe()} (pass --bad-rows skip to count such rows and go on)")
             num_bad += chunk.num_bad
             audit.take(chunk.raw, split)
+            if on_progress:
+                on_progress(audit.num_rows)
             gave_up = num_bad >= GIVE_UP_LINES and audit.num_rows == 0
             if gave_up:
                 break
         return audit.report(limits, BadLines(num_bad, tuple(wrong.describe() for wrong in bad), gave_up))
 
 
-def _read_files(files: AuditInput, pool: ThreadPoolExecutor) -> Iterator[tuple[AuditedSplit, Path, int, RawChunk]]:
+def _read_files(files: AuditInput, pool: ThreadPoolExecutor) -> Generator[tuple[AuditedSplit, Path, int, RawChunk]]:
     """The chunks of all files, each with its split, its file and the number of its first line.
 
     A file is opened when its turn comes and given back after it: unpacking one takes disk space.
@@ -168,7 +173,10 @@ def _read_files(files: AuditInput, pool: ThreadPoolExecutor) -> Iterator[tuple[A
     splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
     for split, path in ((split, path) for split, paths in splits.items() for path in paths):
         line = 1
-        with closing(Source(path)) as source:
-            for chunk in read_chunks(whole(source), files.schema, pool, num_ahead=files.threads + 1):
+        with (
+            closing(Source(path)) as source,
+            closing(read_chunks(whole(source), files.schema, pool, num_ahead=files.threads + 1)) as chunks,
+        ):
+            for chunk in chunks:
                 yield split, path, line, chunk
                 line += chunk.num_lines

@@ -23,6 +23,15 @@ def _slot_of(keys: Words, key: np.uint64) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)
+def _fill(keys: Words, counts: NDArray[np.int64], some_keys: Words, some_counts: NDArray[np.int64]) -> None:
+    """Put values that are not there yet into the table."""
+    for i in range(len(some_keys)):
+        at = _slot_of(keys, some_keys[i])
+        keys[at] = some_keys[i]
+        counts[at] = some_counts[i]
+
+
+@njit(nogil=True, cache=True)
 def _purge(keys: Words, counts: NDArray[np.int64]) -> tuple[int, int]:
     """Take the median count off all values and let go of those it leaves nothing of: the median, the values left."""
     used = np.flatnonzero(keys != EMPTY)
@@ -30,14 +39,9 @@ def _purge(keys: Words, counts: NDArray[np.int64]) -> tuple[int, int]:
     median = np.sort(old_counts)[len(used) // 2]
     keys[:] = EMPTY
     counts[:] = 0
-    num_values = 0
-    for i in range(len(used)):
-        if old_counts[i] > median:
-            at = _slot_of(keys, old_keys[i])
-            keys[at] = old_keys[i]
-            counts[at] = old_counts[i] - median
-            num_values += 1
-    return median, num_values
+    left = np.flatnonzero(old_counts > median)
+    _fill(keys, counts, old_keys[left], old_counts[left] - median)
+    return median, len(left)
 
 
 @njit(nogil=True, cache=True)
@@ -72,9 +76,7 @@ class HeavyValues:
         """Begin with the most frequent of values counted so far."""
         order = np.lexsort((keys, -counts))
         head, tail = order[: MAX_VALUES // 2], order[MAX_VALUES // 2 :]
-        for key, count in zip(keys[head], counts[head], strict=True):
-            at = _slot_of(self._keys, key)
-            self._keys[at], self._counts[at] = key, count
+        _fill(self._keys, self._counts, keys[head], counts[head])
         self._num_values = len(head)
         self.error = int(counts[tail].max(initial=0))
 

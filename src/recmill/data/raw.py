@@ -1,8 +1,8 @@
 """Text segments to raw columns, chunk by chunk and in their order, parsed ahead by a pool of threads."""
 
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from recmill.data.reader import WORKSPACE_ROWS
 from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Schema
 from recmill.data.source import Segment
-from recmill.data.text import FULL, NEWLINE, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
+from recmill.data.text import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
 from recmill.jit import njit
 
 CHUNK_BYTES = 8 << 20
@@ -84,7 +84,7 @@ def _read_range(
 def read_raw(segment: Segment, schema: Schema) -> RawChunk:
     """The rows of a segment, and the first of its bad lines."""
     source, at = segment.source, segment.start
-    room = empty_raw(_count_room(segment), schema)
+    room = empty_raw(_count_room(segment, schema), schema)
     layout, work = schema.layout(), _workspace(schema)
     body_stop = source.last_line_start(segment.start, segment.stop)
     row, num_lines, bad = 0, 0, list[tuple[int, BadRow]]()
@@ -107,15 +107,19 @@ def read_raw(segment: Segment, schema: Schema) -> RawChunk:
     return RawChunk(RawColumns(room.labels[:row], room.numbers[:row], room.values[:row]), num_lines, tuple(bad))
 
 
-def read_chunks(segment: Segment, schema: Schema, pool: ThreadPoolExecutor, *, num_ahead: int) -> Iterator[RawChunk]:
+def read_chunks(segment: Segment, schema: Schema, pool: ThreadPoolExecutor, *, num_ahead: int) -> Generator[RawChunk]:
     """The chunks of a segment in their order, at most `num_ahead` of them in memory or in the making."""
     waiting: deque[Future[RawChunk]] = deque()
-    for start in range(0, segment.num_bytes, CHUNK_BYTES):
-        waiting.append(pool.submit(read_raw, segment.part(start, start + CHUNK_BYTES), schema))
-        if len(waiting) == num_ahead:
+    try:
+        for start in range(0, segment.num_bytes, CHUNK_BYTES):
+            waiting.append(pool.submit(read_raw, segment.part(start, start + CHUNK_BYTES), schema))
+            if len(waiting) == num_ahead:
+                yield waiting.popleft().result()
+        while waiting:
             yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    finally:
+        # whoever stops early closes the source next, and nobody may read it then
+        wait([chunk for chunk in waiting if not chunk.cancel()])
 
 
 def compile_reader(schema: Schema) -> None:
@@ -125,13 +129,11 @@ def compile_reader(schema: Schema) -> None:
     _read_range(nothing, 0, 0, schema.layout(), _workspace(schema), empty_raw(0, schema), 0)
 
 
-def _count_room(segment: Segment) -> int:
+def _count_room(segment: Segment, schema: Schema) -> int:
     """How many rows a segment can have at the most."""
-    return int(count_lines(segment.source.buffer, segment.start, segment.stop)) + _is_unfinished(segment)
-
-
-def _is_unfinished(segment: Segment) -> bool:
-    return segment.num_bytes > 0 and bool(segment.source.buffer[segment.stop - 1] != NEWLINE)
+    num_lines = int(count_lines(segment.source.buffer, segment.start, segment.stop)) + 1  # the last may be unfinished
+    # a row has a separator or a newline behind each field; a megabyte of empty lines is no million rows
+    return min(num_lines, segment.num_bytes // len(schema.columns) + 1)
 
 
 def _workspace(schema: Schema) -> Workspace:
