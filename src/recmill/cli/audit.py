@@ -175,4 +175,6 @@ def _new_table(title: str, headings: tuple[str, ...]) -> "Table":
 
 
 def _number(value: float | None, mark: str = "") -> str:
-    return "" if value is None else f"{mark}{value:.4g}" if value != int(value) else f"{mark}{value:.0f}"
+    if value is None:
+        return ""
+    return f"{mark}{value:.0f}" if float(value).is_integer() else f"{mark}{value:.4g}"

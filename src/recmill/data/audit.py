@@ -3,7 +3,8 @@
 1. An `Audit` takes raw columns, chunk by chunk and in their order, whether they come from text or from elsewhere.
 2. Every column has a state of its own (`profile.py`), and so have the rows (their hashes, in a `Tally`). Threads share
    out the columns of a chunk, never the rows of a column: what is found does not depend on how many there are.
-3. At most 10 MiB per category, 5 MiB per dense column, 160 MiB for the row hashes and some chunks of 8 MiB of text.
+3. At most 10 MiB per category, 5 MiB per dense column, 160 MiB for the row hashes (a table that grows, or is told,
+   takes twice that for a moment) and some chunks of 8 MiB of text: half a GiB for Criteo's columns, however many rows.
 """
 
 from collections.abc import Callable, Generator, Sequence
