@@ -28,7 +28,6 @@ NUM_GROUPS = 64
 _GROUP_SHIFT = np.uint64(64 - 6)
 _FREE = MISSING_CATEGORY
 _SMALLEST = 1 << 10
-_BATCH_ROWS = 1 << 13  # counted column by column, so that one table at a time is in the cache
 # An entry in a table at most half full, while a table twice as large takes its place.
 _TABLE_BYTES_PER_ENTRY = 6 * ENTRY.itemsize
 
@@ -112,20 +111,6 @@ def _place_in_groups(values: NDArray[np.uint64], ends: NDArray[np.int64], places
         places[ends[group]] = i
 
 
-@njit(nogil=True, cache=True)
-def _turn(raw: RawColumns, waiting: NDArray[np.uint64], at: int) -> tuple[float, float]:
-    """Lay the rows of categories down as columns, from `at` on; the sum of the labels and the smallest number or 0."""
-    num_clicks, smallest = 0.0, 0.0
-    for row in range(len(raw.labels)):
-        num_clicks += raw.labels[row]
-        for column in range(raw.numbers.shape[1]):
-            if raw.numbers[row, column] < smallest:  # NaN, a missing number, is not less than any
-                smallest = raw.numbers[row, column]
-        for column in range(len(waiting)):
-            waiting[column, at + row] = raw.values[row, column]
-    return num_clicks, smallest
-
-
 class Counter:
     """The values of one column: a table that doubles whenever it is half full."""
 
@@ -180,31 +165,22 @@ class PartCensus:
         self._counters = [Counter() for _ in range(num_columns)]
         self._position = first_position
         self._missing_is_zero = missing_is_zero
-        self._waiting = np.empty((num_columns, _BATCH_ROWS), np.uint64)
-        self._num_waiting = 0
         self.num_rows = 0
         self.num_clicks = 0
         self.smallest = 0.0
 
     def add(self, raw: RawColumns) -> None:
-        """Count some rows."""
-        if self._num_waiting + len(raw.values) > _BATCH_ROWS:
-            self._count_waiting()
-        num_clicks, smallest = _turn(raw, self._waiting, self._num_waiting)
-        self._num_waiting += len(raw.values)
-        self.num_rows += len(raw.values)
-        self.num_clicks += int(num_clicks)
-        self.smallest = min(self.smallest, smallest)
-
-    def _count_waiting(self) -> None:
-        for values, counter in zip(self._waiting[:, : self._num_waiting], self._counters, strict=True):
+        """Count some rows: column by column, so that one table at a time is in the cache."""
+        for column, counter in enumerate(self._counters):
+            values = np.ascontiguousarray(raw.values[:, column])
             counter.note_values(values, self._position, missing_is_zero=self._missing_is_zero)
-        self._position += self._num_waiting
-        self._num_waiting = 0
+        self._position += len(raw.labels)
+        self.num_rows += len(raw.labels)
+        self.num_clicks += int(raw.labels.sum(dtype=np.float64))
+        self.smallest = float(np.fmin.reduce(raw.numbers, axis=None, initial=self.smallest))  # passes over NaN
 
     def write(self, path: Path) -> None:
         """One file: where the groups of all columns lie, then the entries."""
-        self._count_waiting()
         pieces, bounds, start = [], np.zeros((len(self._counters), NUM_GROUPS + 1), np.int64), 0
         for column, counter in enumerate(self._counters):
             entries, column_bounds = counter.entries()

@@ -28,7 +28,8 @@ from recmill.data.census import CensusFile, PartCensus, merge_column, merge_runs
 from recmill.data.encode import Encoding
 from recmill.data.prepared import VOCABULARY, Facts, seal
 from recmill.data.presets import Preset, find_preset
-from recmill.data.reader import BadRowPolicy, TextReader
+from recmill.data.raw import compile_reader, read_raw
+from recmill.data.reader import BadRowPolicy, TextReader, complain
 from recmill.data.schema import Schema
 from recmill.data.sinks import NpySink, Output, ParquetSink, Shuffle, Sink
 from recmill.data.source import Segment
@@ -36,11 +37,11 @@ from recmill.data.split import SPLIT_NAMES, SplitName, Splits
 from recmill.data.stages import OnProgress, Record, Stages, say_nothing
 from recmill.data.store.npy import NpyLayout
 from recmill.data.vocab import Vocabulary, VocabularyWriter
-from recmill.errors import DataError
+from recmill.errors import BadRowError, DataError
 from recmill.files import refuse_occupied, require_free_space
 
 StoreName = Literal["npy", "parquet"]
-_ENCODE_BYTES = 4 << 20  # text that is encoded at once
+_PIECE_BYTES = 4 << 20  # text that is read at once
 _POSITION_BITS = 40  # a part has fewer rows than 2^40
 _MIN_PART_BYTES, _MAX_PART_BYTES = 1 << 16, 128 << 20
 # Counting a part holds about five times its text in memory if all its values are new, and parts are counted by several
@@ -142,6 +143,7 @@ class _Preparation:
     def run(self) -> Record:
         """All stages, and the manifest of the result."""
         job = self._job
+        compile_reader(job.schema)
         counts = self._stages.run("count", self._weights, self._count)
         if not sum(record["rows"] for record in counts):
             raise DataError("all lines are bad, and were passed over; there is no row to prepare")
@@ -178,7 +180,6 @@ class _Preparation:
     def _count(self, part: int) -> Record:
         """Rows, clicks, skipped lines and the smallest number of a part; its category values go to a file."""
         job, rule = self._job, self._job.preset.vocabulary
-        reader = self._reader(job.preset.encoding, None)
         is_counted = rule is not None and (rule.fit == "all" or job.parts[part].subset == "train")
         census = PartCensus(
             len(job.schema.category_names) if is_counted else 0,
@@ -186,9 +187,13 @@ class _Preparation:
             missing_is_zero=rule is not None and rule.missing_is_zero,
         )
         skipped = 0
-        for raw, num_skipped in reader.raw_blocks(job.parts[part].segment):
-            census.add(raw)
-            skipped += num_skipped
+        for piece in _pieces(job.parts[part].segment):
+            chunk = read_raw(piece, job.schema)
+            if chunk.bad and job.bad_rows == "fail":
+                line, bad = chunk.bad[0]
+                raise BadRowError(complain(piece.source, piece.source.line_number(piece.start) + line, bad))
+            census.add(chunk.raw)
+            skipped += chunk.num_bad
         if is_counted:
             census.write(self._census_path(part))
         return {
@@ -273,5 +278,10 @@ def _versions() -> dict[str, str]:
 
 
 def _encoded(reader: TextReader, segment: Segment) -> Iterator[Columns]:
-    for start in range(0, segment.num_bytes, _ENCODE_BYTES):
-        yield reader.read([segment.part(start, start + _ENCODE_BYTES)]).columns
+    for piece in _pieces(segment):
+        yield reader.read([piece]).columns
+
+
+def _pieces(segment: Segment) -> Iterator[Segment]:
+    for start in range(0, segment.num_bytes, _PIECE_BYTES):
+        yield segment.part(start, start + _PIECE_BYTES)

@@ -1,7 +1,7 @@
 """Text segments to encoded columns: parse and encode in one pass, a few hundred rows at a time."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -134,26 +134,6 @@ class TextReader:
             at = line_end + 1
         return row, num_skipped
 
-    def raw_blocks(self, segment: Segment) -> Iterator[tuple[RawColumns, int]]:
-        """The rows of a segment before they are encoded, some at a time, and how many lines were passed over.
-
-        The columns are overwritten when the next ones are asked for.
-        """
-        work = self._workspace(WORKSPACE_ROWS)
-        source, at = segment.source, segment.start
-        body_stop = source.last_line_start(segment.start, segment.stop)
-        while at < segment.stop:
-            if at < body_stop:
-                count, next_at, status = parse_rows(source.buffer, at, body_stop, self.plans.layout, work)
-                at = int(next_at)
-                yield work.raw.rows(0, count), 0
-                if status != ODD_LINE:
-                    continue
-            line_end = min(source.line_end(at), segment.stop)
-            raw = self._judge(source, at, line_end)
-            yield (raw, 0) if raw else (work.raw.rows(0, 0), 1)
-            at = line_end + 1
-
     def _judge(self, source: Source, start: int, end: int) -> RawColumns | None:
         """Let the slow reader read a line: its row, or None if it is bad and bad rows are skipped."""
         verdict = read_row(source.buffer[start:end].tobytes(), self.schema)
@@ -164,7 +144,7 @@ class TextReader:
             raw.values[0] = verdict.values
             return raw
         if self.bad_rows == "fail":
-            raise BadRowError(complain(source, start, verdict))
+            raise BadRowError(complain(source, source.line_number(start), verdict))
         return None
 
     def _workspace_of_thread(self) -> Workspace:
@@ -179,11 +159,10 @@ class TextReader:
         return new_workspace(num_rows, len(schema.dense_names), len(schema.category_names), len(schema.columns))
 
 
-def complain(source: Source, line_start: int, bad: BadRow) -> str:
+def complain(source: Source, line: int, bad: BadRow) -> str:
     """The place, the thing and the way out."""
     return (
-        f"{source.path}:{source.line_number(line_start)}: {bad.describe()} "
-        "(mend the file, or pass --bad-rows skip to count such rows and go on)"
+        f"{source.path}:{line}: {bad.describe()} (mend the file, or pass --bad-rows skip to count such rows and go on)"
     )
 
 

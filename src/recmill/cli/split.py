@@ -1,0 +1,32 @@
+"""`recmill split`: one long text file to parts of equally many lines, day_0, day_1, …."""
+
+import argparse
+import time
+from pathlib import Path
+
+from recmill.cli.train import Verbs
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser("split", help="cut one long text file into day_0, day_1, … of equally many lines")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the text (plain, .gz or .zst)")
+    parser.add_argument("--parts", type=int, required=True, metavar="N", help="how many parts")
+    parser.add_argument("--rows", type=int, required=True, metavar="M", help="lines of each part")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
+    parser.set_defaults(run_verb=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Cut the file and say what was written and what was not."""
+    from recmill.data.cut import cut_file
+
+    started_s = time.perf_counter()
+    cut = cut_file(args.file, args.out, num_parts=args.parts, part_rows=args.rows, overwrite=args.overwrite)
+    seconds = time.perf_counter() - started_s
+    print(
+        f"{args.out}: {cut.num_rows:,} rows in {cut.num_parts:,} parts of {cut.part_rows:,}, {cut.num_bytes:,} bytes, "
+        f"{cut.num_rows / seconds:,.0f} rows/s; {cut.left_over_rows:,} lines of {args.file} left over"
+    )
+    return 0

@@ -1,0 +1,102 @@
+"""`recmill audit` as a person, or a script, meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recmill.cli.main import main
+
+
+def _audit(*words: str | Path) -> int:
+    return main(["audit", *(str(word) for word in words)])
+
+
+def test_a_sound_log_is_described_and_passes(tiny_world_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _audit("--data", tiny_world_dir, "--max-overlap", "1") == 0
+    told = capsys.readouterr().out
+    assert "train 2,000 rows, click rate 0." in told
+    assert "test  1,000 rows, click rate 0." in told
+    assert " rows/s\n" in told
+    for name in ("int_0", "int_12", "cat_0", "cat_25"):
+        assert name in told
+    assert "table rows for 99.00% of the values: " in told
+    assert "nothing found that forbids training on this" in told
+    assert "…" not in told
+
+
+def test_json_is_one_object(tiny_world_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _audit("--data", tiny_world_dir, "--max-overlap", "1", "--json", "--coverage", "0.5", "--threads", "1") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is True
+    assert report["reasons"] == []
+    assert report["train"]["num_rows"] == 2000
+    assert report["limits"] == {"coverage_frac": 0.5, "max_overlap_frac": 1.0}
+    assert len(report["dense"]) == 13
+    assert report["suggested_table_rows"] == [column["table_rows"] for column in report["categories"]]
+    assert {column["distinct_method"] for column in report["categories"]} == {"exact"}
+
+
+def test_patterns_choose_the_files(tiny_world_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--data", tiny_world_dir, "--max-overlap", "1", "--json")
+    assert _audit(*words, "--files", "day_[01]", "day_2") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["train"]["num_rows"], report["test"]["num_rows"]) == (3000, 0)
+    assert "there are no test rows" in report["notes"]
+    assert _audit(*words, "--files", "day_2", "--test-files", "day_[01]") == 0
+    assert json.loads(capsys.readouterr().out)["test"]["num_rows"] == 2000
+
+
+def test_a_test_day_that_was_trained_on_is_status_2(
+    tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for day in (0, 1):
+        (tmp_path / f"day_{day}").write_bytes((tiny_world_dir / "day_0").read_bytes())
+    assert _audit("--data", tmp_path) == 2
+    told = capsys.readouterr().out
+    assert "WRONG 100.00% of the test rows have the features of a training row, more than 1.00%" in told
+    assert "nothing found" not in told
+
+
+def test_a_leak_is_status_2_and_bad_lines_are_shown(
+    tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [line.split(b"\t") for line in (tiny_world_dir / "day_0").read_bytes().splitlines()]
+    for fields in rows:
+        fields[20] = b"%08x" % int(fields[0])
+    lines = [b"\t".join(fields) + b"\n" for fields in rows]
+    lines[6] = b"[red]not a row[/red]\n"
+    (tmp_path / "day_0").write_bytes(b"".join(lines))
+    assert _audit("--data", tmp_path) == 2
+    told = capsys.readouterr().out
+    assert "WRONG cat_6 alone predicts the label with AUROC 1.0000" in told
+    assert f"{tmp_path}/day_0:7: the line has 1 fields" in told
+    assert "[red]not a row[/red]" in told
+    assert _audit("--data", tmp_path, "--bad-rows", "fail") == 2
+    assert "day_0:7: the line has 1 fields" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--schema", "cretio"), "there is no schema 'cretio'; did you mean criteo?"),
+        (("--test-files", "day_2"), "--test-files needs --files, which names the training files"),
+        (("--files", "week_*"), "--files: no file in"),
+        (("--coverage", "0"), "--coverage 0.0 is refused: it is above 0 and at most 1"),
+        (("--threads", "0"), "--threads 0 is refused"),
+        (("--files", "day_*", "--test-files", "day_1"), "day_1 is for training and for test"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(
+    words: tuple[str, ...], message: str, tiny_world_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _audit("--data", tiny_world_dir, *words) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+
+
+def test_a_missing_directory_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _audit("--data", "/nowhere") == 2
+    assert "there is no directory /nowhere" in capsys.readouterr().err

@@ -1,0 +1,33 @@
+"""`recmill split` as a person meets it."""
+
+from pathlib import Path
+
+import pytest
+
+from recmill.cli.main import main
+
+
+def _split(log: Path, parts: int, rows: int, out_dir: Path) -> int:
+    return main(["split", str(log), "--parts", str(parts), "--rows", str(rows), "--out", str(out_dir)])
+
+
+def test_a_log_becomes_days_and_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, out_dir = tmp_path / "log.txt", tmp_path / "days"
+    log.write_text("".join(f"row {i}\n" for i in range(1007)))
+    assert _split(log, 4, 250, out_dir) == 0
+    told = capsys.readouterr().out
+    assert told.count("\n") == 1
+    num_bytes = sum(path.stat().st_size for path in out_dir.iterdir())
+    assert f"{out_dir}: 1,000 rows in 4 parts of 250, {num_bytes:,} bytes, " in told
+    assert " rows/s; 7 lines of " in told
+    assert sorted(path.name for path in out_dir.iterdir()) == ["day_0", "day_1", "day_2", "day_3"]
+
+
+def test_a_short_log_is_a_user_error_that_says_how_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("a\nb\nc")
+    assert _split(log, 2, 2, tmp_path / "days") == 2
+    told = capsys.readouterr().err
+    assert "has 3 lines; 2 parts of 2 rows need 4: lower --parts or --rows (at most 1 rows in 2 parts)" in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "days").exists()
