@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,18 @@ from recmill.errors import DataError, RunError
 MANIFEST = "manifest.json"
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace a file in one step: a reader, or a crash, sees the old content or the new one."""
+def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+    """Replace a file in one step: a reader, or a crash, sees the old content or the new one.
+
+    Without `durable` that holds when the process is killed, and not when the machine loses its power.
+    """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with scratch.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)
@@ -77,10 +82,12 @@ def sha256(path: Path) -> str:
 
 def write_manifest(directory: Path, **content: Any) -> None:
     """Record what the directory holds, sizes and checksums included; the last thing written into it."""
+    paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and path != directory / MANIFEST]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # hashing leaves the interpreter alone
+        digests = list(pool.map(sha256, paths))
     files = {
-        str(path.relative_to(directory)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path != directory / MANIFEST
+        str(path.relative_to(directory)): {"bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(paths, digests, strict=True)
     }
     write_atomic(directory / MANIFEST, json.dumps({**content, "files": files}, indent=1))
 

@@ -27,6 +27,7 @@ KEPT = np.dtype([("rank", np.int64), ("first", np.int64), ("value", np.uint64)])
 NUM_GROUPS = 64
 _GROUP_SHIFT = np.uint64(64 - 6)
 _FREE = MISSING_CATEGORY
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SMALLEST = 1 << 10
 # An entry in a table at most half full, while a table twice as large takes its place.
 _TABLE_BYTES_PER_ENTRY = 6 * ENTRY.itemsize
@@ -48,7 +49,7 @@ def _new_slots(num_slots: int) -> Slots:
 def _note(slots: Slots, value: np.uint64, count: int, first: int) -> bool:
     """Add to a value's count; whether it is new."""
     mask = uint64(len(slots.values) - 1)
-    slot = mix64(value) & mask
+    slot = (((value ^ (value >> uint64(32))) * _GOLDEN) >> uint64(32)) & mask
     while slots.values[slot] != value and slots.values[slot] != _FREE:
         slot = (slot + uint64(1)) & mask
     is_new = slots.values[slot] == _FREE
@@ -187,7 +188,7 @@ class PartCensus:
             bounds[column] = column_bounds + start
             start += len(entries)
             pieces.append(entries.tobytes())
-        write_atomic(path, b"".join([bounds.tobytes(), *pieces]))
+        write_atomic(path, b"".join([bounds.tobytes(), *pieces]), durable=False)
 
 
 @dataclass(frozen=True)

@@ -284,4 +284,6 @@ def _encoded(reader: TextReader, segment: Segment) -> Iterator[Columns]:
 
 def _pieces(segment: Segment) -> Iterator[Segment]:
     for start in range(0, segment.num_bytes, _PIECE_BYTES):
-        yield segment.part(start, start + _PIECE_BYTES)
+        piece = segment.part(start, start + _PIECE_BYTES)
+        yield piece
+        piece.source.forget(piece.start, piece.stop)  # or the whole text would count as ours in the end

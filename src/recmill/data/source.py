@@ -62,6 +62,12 @@ class Source:
         """The number, from 1, of the line that begins at a byte. Reads all before it: for error messages."""
         return int(count_lines(self.buffer, 0, at)) + 1
 
+    def forget(self, start: int, stop: int) -> None:
+        """Let go of the memory behind a range that will not be read again soon; if it is, the disk is asked anew."""
+        first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and first < last:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
     def close(self) -> None:
         """Let go of the memory; it is unmapped with the last array that looks into it."""
         self.buffer = np.empty(0, np.uint8)

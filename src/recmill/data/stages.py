@@ -50,7 +50,7 @@ class Stages:
         def finish(part: int) -> None:
             nonlocal done
             record = work(part)
-            write_atomic(self._path(stage, part), json.dumps(record))
+            write_atomic(self._path(stage, part), json.dumps(record), durable=False)
             records[part] = record
             done += weights[part]
             self._on_progress(stage, done, total)
@@ -69,4 +69,8 @@ class Stages:
 
     def _read(self, stage: str, part: int) -> Record | None:
         path = self._path(stage, part)
-        return json.loads(path.read_text()) if path.exists() else None
+        try:
+            record: Record = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError):  # a machine that lost its power may leave an empty file
+            return None
+        return record
