@@ -94,7 +94,7 @@ class TextReader:
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this schema, not yet filled."""
-        return empty_columns(num_rows, len(self.schema.dense_names), len(self.schema.category_names))
+        return empty_columns(num_rows, len(self.schema.dense_names), self.schema.num_slots)
 
     def read(self, segments: Sequence[Segment]) -> Block:
         """The rows of some segments, in their order."""
@@ -145,7 +145,7 @@ class TextReader:
 
     def _workspace(self, num_rows: int) -> Workspace:
         schema = self.schema
-        return new_workspace(num_rows, len(schema.dense_names), len(schema.category_names), len(schema.columns))
+        return new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
 
 
 def complain(source: Source, line_start: int, bad: BadRow) -> str:
