@@ -261,10 +261,13 @@ def guess_dense_encoding(numbers: Sequence[float]) -> dict[str, Any]:
 
 
 def suggest_rows(present: Sequence[str], kind: str) -> int:
-    """Room for the values seen and those to come: four rows for each, forty if new ones still came at the end."""
+    """Room for the values seen and those to come: ten rows for each, forty if new ones still came at the end.
+
+    Values meet in a row by chance: of ten rows for each, one value in ten shares its own. A thousand rows cost little.
+    """
     seen = set(present)
     if kind == "int" and min(map(int, seen)) >= 0 and max(map(int, seen)) <= 4 * len(seen):
         return max(map(int, seen)) + 2  # small numbers take a row each, and the missing one its own
     late = set(present[len(present) // 2 :]) - set(present[: len(present) // 2])
     is_growing = len(late) > 0.05 * len(seen)
-    return min(max(16, (40 if is_growing else 4) * len(seen)), MAX_SUGGESTED_ROWS)
+    return min(max(1000, (40 if is_growing else 10) * len(seen)), MAX_SUGGESTED_ROWS)
