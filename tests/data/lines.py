@@ -29,13 +29,17 @@ CITY = Column(name="city", role="category", kind="string")
 SHOP = Column(name="shop", role="category", kind="int")
 DEVICE = Column(name="device", role="category", kind="hex")
 NOTE = Column(name="note", role="ignored")
+TAGS = Column(name="tags", role="category", kind="string", inner_separator="|", max_values=3)
+SHOPS = Column(name="shops", role="category", kind="int", inner_separator=";", max_values=2)
+DEVICES = Column(name="devices", role="category", kind="hex", inner_separator="|", max_values=4)
 
 MIXED = schema_of(LABEL, PRICE, CITY, SHOP, NOTE, DEVICE, COUNT, name="mixed")
 UNLABELLED = schema_of(CITY, DEVICE, COUNT, NOTE, PRICE, SHOP, separator="|", name="unlabelled")
 SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, PRICE, COUNT, CITY, SHOP, DEVICE, NOTE)]
 ENDING_IN_TEXT = [schema_of(LABEL, SHOP, last, name=f"last-{last.name}") for last in (PRICE, CITY, NOTE)]
 QUOTED = MIXED.model_copy(update={"name": "quoted", "quoted": True})
-FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, *SINGLE, *ENDING_IN_TEXT]
+SEVERAL = schema_of(LABEL, TAGS, DEVICE, DEVICES, COUNT, SHOPS, CITY, name="several")
+FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, SEVERAL, *SINGLE, *ENDING_IN_TEXT]
 
 
 @st.composite
@@ -45,6 +49,8 @@ def schemas(draw: st.DrawFn) -> Schema:
     label_at = next((i for i, (role, _) in enumerate(pairs) if role == "label"), None)
     kept = [pair for i, pair in enumerate(pairs) if pair[0] != "label" or i == label_at]
     columns = [Column(name=f"c{i}", role=role, kind=kind) for i, (role, kind) in enumerate(kept)]
+    several = {"inner_separator": draw(st.sampled_from("^~")), "max_values": draw(st.integers(1, 4))}
+    columns = [c.model_copy(update=several) if c.role == "category" and draw(st.booleans()) else c for c in columns]
     schema = schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
     return schema.model_copy(update={"quoted": draw(st.booleans())})
 
@@ -97,6 +103,9 @@ def plain_field(random: Random, column: Column) -> bytes:
     may_be_missing = column.role != "label"
     if may_be_missing and random.random() < 0.15:
         return b""
+    if column.inner_separator is not None:
+        inner, alone = column.inner_separator.encode(), column.model_copy(update={"inner_separator": None})
+        return inner.join(plain_field(random, alone).replace(inner, b"_") for _ in range(random.randrange(6)))
     if column.kind == "hex" and random.random() < 0.7:
         return b"%08x" % random.getrandbits(32)
     if column.kind == "int" and column.role != "label" and random.random() < 0.5:
@@ -111,6 +120,11 @@ def odd_field(random: Random, column: Column) -> bytes:
         field[random.randrange(len(field))] = random.choice(TELLING_BYTES)
         return bytes(field)
     _, wide, wrong = _FIELDS[column.role, column.kind]
+    if column.inner_separator is not None:
+        wide += (
+            (bytes(field) + column.inner_separator.encode() + random.choice((*wide, *wrong)),) if wide or wrong else ()
+        )
+        wide += (column.inner_separator.encode() * 3, b"-9223372036854775806")
     other = random.choice(_FIELDS[random.choice(list(_FIELDS))][0])
     return random.choice((*wide, *wrong, other))
 
@@ -177,7 +191,7 @@ def accepted_rows(text: bytes, schema: Schema) -> list[Row]:
 
 def workspace(schema: Schema, num_rows: int) -> Workspace:
     """Room for raw rows, filled with what no row holds."""
-    work = new_workspace(num_rows, len(schema.dense_names), len(schema.category_names), len(schema.columns))
+    work = new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
     work.raw.numbers[:], work.raw.values[:] = 77.0, 77
     return work
 
@@ -186,7 +200,7 @@ def raw_columns(schema: Schema, rows: list[Row]) -> RawColumns:
     raw = RawColumns(
         np.zeros(len(rows), np.float32),
         np.zeros((len(rows), len(schema.dense_names))),
-        np.zeros((len(rows), len(schema.category_names)), np.uint64),
+        np.zeros((len(rows), schema.num_slots), np.uint64),
     )
     for at, row in enumerate(rows):
         raw.labels[at] = row.label

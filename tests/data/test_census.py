@@ -28,7 +28,7 @@ def _census(
     bounds = [0, *sorted(cuts), len(rows)]
     files = list[CensusFile]()
     for part, (start, stop) in enumerate(pairwise(bounds)):
-        census = PartCensus(2, part << 40, missing_is_zero=missing_is_zero)
+        census = PartCensus((0, 1), part << 40, missing_is_zero=missing_is_zero)
         array = np.array(rows[start:stop], np.uint64).reshape(-1, 2)
         for piece in np.array_split(array, 3):
             count = len(piece)
@@ -98,7 +98,7 @@ def test_more_values_than_a_table_begins_with(directory: Path) -> None:
 
 
 def test_labels_and_numbers_are_counted_too() -> None:
-    census = PartCensus(0, 0, missing_is_zero=False)
+    census = PartCensus((), 0, missing_is_zero=False)
     numbers = np.array([[np.nan, 4.0], [-7.0, np.nan], [2.0, np.nan]])
     census.add(RawColumns(np.array([1, 0, 1], np.float32), numbers, np.zeros((3, 2), np.uint64)))
     assert (census.num_rows, census.num_clicks, census.smallest) == (3, 2, -7.0)

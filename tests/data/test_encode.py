@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from recmill.config import from_tree
 from recmill.data import encode
 from recmill.data.encode import Encoding, category_plan, dense_plan, encode_categories, encode_dense
-from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.schema import CategoryTransform, Column, DenseTransform, MissingCategory, Schema
 from recmill.errors import ConfigError
-from tests.data.lines import COUNT, schema_of
+from tests.data.lines import COUNT, SHOP, TAGS, schema_of
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 ENCODINGS = [
@@ -265,3 +265,17 @@ def test_each_category_column_is_encoded_as_if_it_were_alone(
         settled = Encoding(category=transform or "modulo", category_missing=missing or "own_row")
         expected = _ids(settled, (names[i],), (rows[i],), [*values, int(MISSING_CATEGORY)])
         np.testing.assert_array_equal(ids[:, i], expected[:, 0])
+
+
+@pytest.mark.parametrize("category", ["modulo", "hash"])
+def test_slots_of_one_column_share_its_table_and_absent_ones_have_no_row(category: CategoryTransform) -> None:
+    absent, missing = int(ABSENT_CATEGORY), int(MISSING_CATEGORY)
+    schema = schema_of(SHOP, TAGS)  # one slot, and three
+    raw = np.array([[5, 7, 5, 7], [absent, missing, absent, absent], [missing, 5, absent, absent]], np.uint64)
+    ids = np.full(raw.shape, 99)
+    encode_categories(raw, category_plan(Encoding(category=category), schema, (50, 1000)), ids)
+    alone = _ids(Encoding(category=category), ("tags",), (1000,), [5, 7])[:, 0].tolist()
+    assert ids[0, 1:].tolist() == [alone[1], alone[0], alone[1]]
+    assert ids[1, 1:].tolist() == [0, -1, -1]
+    assert ids[2].tolist() == [0, alone[0], -1, -1]
+    assert ids[1, 0] > 0, "a single value is never absent, be it that number"

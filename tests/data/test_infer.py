@@ -29,6 +29,7 @@ def _columns(random: Random) -> dict[str, Callable[[], str]]:
         "city": lambda: random.choice(CITIES),
         "user_id": lambda: str(random.randrange(10**9)),
         "device": lambda: f"{random.getrandbits(32):08x}",
+        "tags": lambda: "~".join(random.sample(("red", "blue", "old", "new", "big"), random.randrange(5))),
         "source": lambda: "web",
         "empty": lambda: "",
     }
@@ -44,6 +45,7 @@ EXPECTED = {
     "city": ("category", "string"),
     "user_id": ("category", "int"),
     "device": ("category", "hex"),
+    "tags": ("category", "string"),
     "source": ("ignored", None),
     "empty": ("ignored", None),
 }
@@ -126,8 +128,14 @@ def test_dense_encodings_suit_the_numbers() -> None:
 def test_tables_have_room_for_what_was_seen_and_more_for_what_still_comes() -> None:
     columns = {column.name: column for column in _inferred(_text()).columns}
     assert columns["hour"].rows == 13  # 0 … 11, and the missing one
-    assert columns["city"].rows == 16
+    assert columns["city"].rows == 1000
     assert columns["device"].rows == 40 * 401
+
+
+def test_a_field_of_several_values_is_recognised() -> None:
+    columns = {column.name: column for column in _inferred(_text()).columns}
+    assert (columns["tags"].inner_separator, columns["tags"].max_values, columns["tags"].rows) == ("~", 4, 1000)
+    assert [name for name, column in columns.items() if column.inner_separator] == ["tags"]
 
 
 def test_the_label_may_be_named() -> None:

@@ -1,18 +1,22 @@
 """Prepared rows give the batches that raw text gives, resume as it does, and are refused when they are not whole."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from recmill.data.criteo import CRITEO
+from recmill.data.header import open_source
 from recmill.data.prepare import PrepareJob, prepare
 from recmill.data.prepared import Prepared, read_facts
 from recmill.data.reader import TextReader
-from recmill.data.split import SPLIT_NAMES, SplitName, find_days, split_by_day
+from recmill.data.schema import Column, Schema
+from recmill.data.split import SPLIT_NAMES, SplitName, find_days, split_by_day, split_tail, whole
 from recmill.data.store.npy import Access
 from recmill.data.stream import Order, Stream
 from recmill.data.vocab import Vocabulary
@@ -131,3 +135,49 @@ def test_a_manifest_that_promises_more_rows_is_refused(tmp_path: Path, tiny_worl
     _edit(tmp_path / "out", subsets=subsets)
     with pytest.raises(DataError, match=r"has 1000 rows, and manifest\.json speaks of 1001"):
         Prepared(tmp_path / "out")
+
+
+def test_law_encode_of_the_users_own_columns(tmp_path: Path) -> None:
+    """A CSV with a header, floats, strings and several values in one field, whose last lines are held out."""
+    schema = Schema(
+        name="shop",
+        separator=",",
+        header=True,
+        columns=(
+            Column(name="price", role="dense", kind="float"),
+            Column(name="bought", role="label", kind="int"),
+            Column(name="genres", role="category", kind="string", inner_separator="|", max_values=3),
+            Column(name="city", role="category", kind="string"),
+        ),
+    )
+    random = Random(4)
+    genres = ["war", "love", "crime", "war|love", "love|crime|war|sea", "", "sea||war"]
+    prices = ["", "1.5", "-2", "30.25"]
+    lines = [
+        f"{random.choice(prices)},{random.randrange(2)},{random.choice(genres)},c{random.randrange(9)}"
+        for _ in range(400)
+    ]
+    (tmp_path / "shop.csv").write_text("\n".join(["price,bought,genres,city", *lines]) + "\n")
+    splits = split_tail([whole(open_source(tmp_path / "shop.csv", schema))], frac=0.25, num_rows=None)
+    manifest = prepare(PrepareJob(splits, schema, tmp_path / "out", part_bytes=1_000))
+    assert manifest["rows"] == {"train": 300, "validation": 50, "test": 50}
+    facts, prepared = read_facts(tmp_path / "out"), Prepared(tmp_path / "out")
+    assert facts.schema == schema
+    vocabulary = Vocabulary(tmp_path / "out" / "vocabulary")
+    reader = TextReader(schema, facts.encoding, facts.table_rows, "fail", vocabulary)
+    for name in SPLIT_NAMES:
+        with (
+            Stream(reader, splits.of(name), Order(64)) as raw,
+            Stream(prepared.reader, prepared.segments(name), Order(64, block_extent=16)) as stored,
+        ):
+            assert_same_rows(stored, raw)
+    # rows of the genres' table, the most frequent first, counted by hand
+    counts = Counter(genre for line in lines[:300] for genre in [g for g in line.split(",")[2].split("|") if g][:3])
+    rows = {genre: i + 2 for i, genre in enumerate(sorted(counts, key=lambda g: -counts[g]))}
+    assert len(set(counts.values())) == len(counts), "a tie would prove nothing"
+    with Stream(prepared.reader, prepared.segments("train"), Order(300)) as stream:
+        ids = all_columns(stream).ids
+    for line, row in zip(lines[:300], ids.tolist(), strict=True):
+        known = [rows[genre] for genre in line.split(",")[2].split("|") if genre][:3]
+        assert row[:3] == (known + [-1] * (3 - len(known)) if known else [0, -1, -1])
+    prepared.close()

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.data.criteo import CRITEO
-from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.rows import BadRow, Row, read_row, split_line
 from recmill.data.schema import Column, Schema
 from recmill.data.split import whole
 from recmill.data.text import MAX_LINE_BYTES
 from recmill.errors import BadRowError
-from tests.data.lines import COUNT, DEVICE, LABEL, MIXED, PRICE, QUOTED, SHOP, new_source, schema_of, text_reader
+from tests.data.lines import COUNT, DEVICE, LABEL, MIXED, PRICE, QUOTED, SHOP, SHOPS, new_source, schema_of, text_reader
 
 GOOD_CRITEO = b"\t".join([b"1", *(b"%d" % i for i in range(13)), *(b"%08x" % i for i in range(26))])
 GOOD_MIXED = b"1,0.5,Oslo,42,anything,0badf00d,7"
@@ -172,6 +172,25 @@ def test_missing_numbers_are_nan_and_missing_categories_have_their_mark() -> Non
     assert isinstance(row, Row)
     assert all(math.isnan(number) for number in row.numbers)
     assert set(row.values) == {int(MISSING_CATEGORY)}
+
+
+def test_the_first_of_several_values_are_kept_and_slots_left_over_are_marked() -> None:
+    schema = schema_of(SHOPS)  # two values, separated by ;
+    missing, absent = int(MISSING_CATEGORY), int(ABSENT_CATEGORY)
+    for text, values in {
+        b"5;7": (5, 7),
+        b"5": (5, absent),
+        b"": (missing, absent),
+        b";;": (missing, absent),
+        b";5;;7;": (5, 7),
+        b"5;7;9": (5, 7),
+        b"5;7;not looked at": (5, 7),
+        b"5;5": (5, 5),
+    }.items():
+        assert read_row(text, schema) == Row(0.0, (), values), text
+    for text in (b"5;x", b"-9223372036854775806"):
+        assert isinstance(read_row(text, schema), BadRow)
+    assert read_row(b"-9223372036854775806", schema_of(SHOP)) == Row(0.0, (), (absent,)), "a number like any other"
 
 
 def test_a_line_without_label_has_label_zero() -> None:

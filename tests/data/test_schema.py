@@ -9,7 +9,7 @@ from recmill.data import fields
 from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.data.schema import FORBIDDEN_SEPARATORS, KERNEL_KINDS, Column, Kind, Role, Schema, read_schema
 from recmill.errors import ConfigError
-from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, UNLABELLED, schema_of
+from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, SEVERAL, UNLABELLED, schema_of
 
 ROLES: tuple[Role, ...] = ("label", "dense", "category", "ignored")
 KINDS: tuple[Kind | None, ...] = ("int", "float", "hex", "string", None)
@@ -128,6 +128,27 @@ def test_what_does_not_go_with_a_role_is_refused_by_name(column: dict[str, objec
         from_tree(Column, {"name": "x", **column})
     assert str(caught.value).startswith("column x: ")
     assert complaint in str(caught.value)
+
+
+def test_a_column_of_several_values_needs_a_separator_and_a_limit() -> None:
+    for given in ({"inner_separator": "|"}, {"max_values": 3}):
+        with pytest.raises(ConfigError, match=r"^column x: .*; a field of several values needs both$"):
+            from_tree(Column, {"name": "x", "role": "category", "kind": "int", **given})
+    with pytest.raises(ConfigError, match="only categories may be several in one field"):
+        Column(name="x", role="dense", kind="int", inner_separator="|", max_values=3)
+    for inner in (",", "7", "||", ""):
+        tags = Column(name="tags", role="category", kind="string", inner_separator=inner, max_values=3)
+        with pytest.raises(ConfigError, match="cannot separate the values of column tags; use a bar or a semicolon"):
+            schema_of(LABEL, tags, separator=",")
+
+
+def test_slots_are_counted_and_laid_out_side_by_side() -> None:
+    assert [column.num_slots for column in SEVERAL.columns] == [0, 3, 1, 4, 0, 2, 1]
+    assert SEVERAL.num_slots == 11
+    runs = [fields.Run(*run) for run in SEVERAL.layout().runs.tolist()]
+    categories = [run for run in runs if run.kind not in (fields.LABEL, fields.INT_NUMBER)]
+    assert [(run.first, run.end) for run in categories] == [(0, 3), (3, 4), (4, 8), (8, 10), (10, 11)]
+    assert [run.place for run in runs] == list(range(7))
 
 
 def test_a_file_is_named_in_every_complaint(tmp_path: Path) -> None:

@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
+from recmill.data.schema import Column, Schema
 from recmill.data.vocab import COLUMNS, SLOTS, Vocabulary, VocabularyWriter, look_up
 from recmill.errors import DataError
 
-any_values = st.lists(st.integers(0, 2**64 - 1).filter(lambda v: v != int(MISSING_CATEGORY)), unique=True, max_size=60)
+NO_VALUES = (int(MISSING_CATEGORY), int(ABSENT_CATEGORY))
+any_values = st.lists(st.integers(0, 2**64 - 1).filter(lambda v: v not in NO_VALUES), unique=True, max_size=60)
+
+
+def _schema(*names: str) -> Schema:
+    columns = tuple(Column(name=name, role="category", kind="int") for name in names)
+    return Schema(name="test", separator=",", columns=columns)
 
 
 def _freeze(
@@ -41,18 +48,19 @@ def test_it_answers_as_a_dictionary(
     cap: int | None,
 ) -> None:
     vocabulary = _freeze(tmp_path_factory.mktemp("v"), columns, missing_is_zero=missing_is_zero, cap=cap)
-    plan = vocabulary.plan(tuple(f"cat_{i}" for i in range(len(columns))))
+    plan = vocabulary.plan(_schema(*(f"cat_{i}" for i in range(len(columns)))))
     for column, values in enumerate(columns):
         rows = min(len(values) + 2, cap or len(values) + 2)
         assert vocabulary.table_rows[column] == rows
         known = {value: (i + 2) % rows for i, value in enumerate(values)}
-        questions = [*values, *asked, int(MISSING_CATEGORY)]
+        questions = [*values, *asked, *NO_VALUES]
         raw = np.full((len(questions), len(columns)), 5, np.uint64)
         raw[:, column] = np.array(questions, np.uint64)
         ids = np.empty(raw.shape, np.int64)
         look_up(raw, plan, ids)
         missing = known.get(0, 1) if missing_is_zero else 0
-        expected = [missing if value == int(MISSING_CATEGORY) else known.get(value, 1) for value in questions]
+        known |= {int(MISSING_CATEGORY): missing, int(ABSENT_CATEGORY): -1}
+        expected = [known.get(value, 1) for value in questions]
         assert ids[:, column].tolist() == expected
 
 
@@ -102,4 +110,4 @@ def test_no_directory_names_the_command_that_makes_one(tmp_path: Path) -> None:
 
 def test_it_fits_only_its_own_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cat_0; the schema's categories are city"):
-        _freeze(tmp_path, [[1]]).plan(("city",))
+        _freeze(tmp_path, [[1]]).plan(_schema("city"))

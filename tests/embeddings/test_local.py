@@ -181,3 +181,91 @@ def test_the_engine_takes_batches_of_any_size_one_after_the_other() -> None:
         before = tables.weights("cat_2")[0].copy()
         tables.look_up(ids).sum().backward()  # type: ignore[no-untyped-call]
         np.testing.assert_allclose(tables.weights("cat_2")[0], before - np.float32(LR) * num_places, rtol=1e-5)
+
+
+# Several values in one column: their rows are summed.
+
+POOLED = (TableSpec("one", 50), TableSpec("many", 7, 4), TableSpec("some", 100, 2))
+
+
+def draw_slots(step: int) -> NDArray[np.int64]:
+    """Ids (B, S) with absent slots, equal ids in one row, and rows of the batch without any."""
+    rng = np.random.default_rng(step)
+    columns = [
+        rng.integers(0 if spec.num_slots == 1 else -2, spec.num_rows, (NUM_PLACES, spec.num_slots)) for spec in POOLED
+    ]
+    return np.maximum(np.concatenate(columns, axis=1), -1)
+
+
+def build_pooled(kind: TableOptimizerKind) -> LocalTables:
+    return LocalTables(POOLED, DIM, TableOptimizer(kind=kind, lr=LR, eps=EPS), seed=0)
+
+
+def bags(ids: NDArray[np.int64], copies: list[torch.Tensor]) -> torch.Tensor:
+    """`torch.nn.functional.embedding_bag` in mode "sum", table by table, (B, F, D)."""
+    pooled, slot = [], 0
+    for spec, copy in zip(POOLED, copies, strict=True):
+        block = ids[:, slot : slot + spec.num_slots]
+        slot += spec.num_slots
+        present = torch.from_numpy(block[block >= 0])
+        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum((block >= 0).sum(axis=1))[:-1]]))
+        pooled.append(torch.nn.functional.embedding_bag(present, copy, offsets, mode="sum"))
+    return torch.stack(pooled, dim=1)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+def test_fifty_pooled_steps_equal_torchs_embedding_bags(kind: TableOptimizerKind) -> None:
+    tables = build_pooled(kind)
+    copies = [torch.from_numpy(tables.weights(spec.name).copy()).requires_grad_() for spec in POOLED]
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.SGD(copies, lr=LR) if kind == "sgd" else torch.optim.Adagrad(copies, lr=LR, eps=EPS)
+    )
+    for step in range(NUM_STEPS):
+        ids, gradient = draw_slots(step), draw_gradient(step)
+        ours, theirs = tables.look_up(ids), bags(ids, copies)
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-4, atol=1e-5)
+        ours.backward(gradient)  # type: ignore[no-untyped-call]
+        theirs.backward(gradient)  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    for spec, copy in zip(POOLED, copies, strict=True):
+        np.testing.assert_allclose(tables.weights(spec.name), copy.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exactly_the_touched_rows_of_several_slots_move(kind: TableOptimizerKind) -> None:
+    tables = build_pooled(kind)
+    ids, gradient = draw_slots(1), draw_gradient(1)
+    assert_moves_what_it_touches(
+        tables,
+        ids,
+        lambda: tables.look_up(ids).backward(gradient),  # type: ignore[no-untyped-call]
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pooling_one_value_is_looking_it_up(kind: TableOptimizerKind) -> None:
+    """Bit for bit: tables with a second slot that is never used learn what tables with one slot do."""
+    plain = build(kind)
+    pooled = LocalTables(
+        [TableSpec(spec.name, spec.num_rows, 2) for spec in SPECS],
+        DIM,
+        TableOptimizer(kind=kind, lr=LR, eps=EPS),
+        seed=0,
+    )
+    for step in range(5):
+        ids, gradient = draw_ids(step), draw_gradient(step)
+        with_gaps = np.full((NUM_PLACES, 2 * len(SPECS)), -1)
+        with_gaps[:, step % 2 :: 2] = ids
+        plain.look_up(ids).backward(gradient)  # type: ignore[no-untyped-call]
+        pooled.look_up(with_gaps).backward(gradient)  # type: ignore[no-untyped-call]
+    for spec in SPECS:
+        np.testing.assert_array_equal(plain.weights(spec.name), pooled.weights(spec.name))
+
+
+@pytest.mark.parametrize(("slot", "value", "name"), [(0, -1, "one"), (1, -2, "many"), (4, 7, "many"), (6, 100, "some")])
+def test_an_id_outside_its_table_is_found_in_any_slot(slot: int, value: int, name: str) -> None:
+    ids = draw_slots(0)
+    ids[5, slot] = value
+    with pytest.raises(DataError, match=rf"column {name}: id {value} is outside its table of \d+ rows \(row 5 "):
+        build_pooled("sgd").look_up(ids)

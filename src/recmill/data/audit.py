@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from recmill.data.audit_report import AuditReport, BadLines, Limits, SplitFacts, describe_rows
-from recmill.data.fields import RawColumns
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 from recmill.data.header import open_source
 from recmill.data.profile import CategoryColumn, DenseColumn
 from recmill.data.raw import MAX_BAD_LINES, BadLine, RawChunk, compile_reader, empty_raw, read_chunks
@@ -62,6 +62,14 @@ def hash_rows(raw: RawColumns) -> Words:
     return hashes
 
 
+def _without_absent(raw: RawColumns, schema: Schema) -> RawColumns:
+    """Slots that a row of several values leaves empty count as missing."""
+    if schema.num_slots == len(schema.category_names):
+        return raw
+    values = np.where(raw.values == ABSENT_CATEGORY, MISSING_CATEGORY, raw.values)
+    return RawColumns(raw.labels, raw.numbers, values)
+
+
 class Audit:
     """Looks at raw columns as they pass; what it has seen does not depend on how they were cut, or on the threads."""
 
@@ -69,12 +77,13 @@ class Audit:
         self._schema, self._pool = schema, pool
         kinds = {column.name: column.kind for column in schema.columns}
         self._dense = [DenseColumn(name) for name in schema.dense_names]
-        self._categories = [CategoryColumn(name, kinds[name]) for name in schema.category_names]
+        self._categories = [CategoryColumn(name, kinds[name.split("[")[0]]) for name in schema.slot_names]
         self._rows = Tally(max_row_hashes, "sample")
         self._facts: dict[AuditedSplit, SplitFacts] = {"train": SplitFacts(), "test": SplitFacts()}
 
     def take(self, raw: RawColumns, split: AuditedSplit) -> None:
         """Look at the next rows: all of their columns if they are for training, else whether training has them too."""
+        raw = _without_absent(raw, self._schema)
         is_click = raw.labels == 1.0
         before = self._facts[split]
         self._facts[split] = SplitFacts(before.num_rows + len(is_click), before.num_clicks + int(is_click.sum()))

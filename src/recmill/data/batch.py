@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Legend: B rows, D dense columns, F category columns.
+# Legend: B rows, D dense columns, S slots: one for each category column, more for those of several values.
 
 
 class Columns(NamedTuple):
-    """Encoded rows: dense (B, D), ids (B, F), labels (B)."""
+    """Encoded rows: dense (B, D), ids (B, S) with −1 in slots that hold no value, labels (B)."""
 
     dense: NDArray[np.float32]
     ids: NDArray[np.int64]
@@ -27,11 +27,11 @@ class Columns(NamedTuple):
         return Columns(self.dense[start:stop], self.ids[start:stop], self.labels[start:stop])
 
 
-def empty_columns(num_rows: int, num_dense: int, num_categories: int) -> Columns:
+def empty_columns(num_rows: int, num_dense: int, num_slots: int) -> Columns:
     """Room for rows, not yet filled."""
     return Columns(
         np.empty((num_rows, num_dense), np.float32),
-        np.empty((num_rows, num_categories), np.int64),
+        np.empty((num_rows, num_slots), np.int64),
         np.empty(num_rows, np.float32),
     )
 

@@ -5,8 +5,8 @@
    and what is left is sorted into the order in which the vocabulary gives out rows.
 3. Sorted runs that did not fit into memory together are merged on their way into the vocabulary.
 
-Sums and minima do not depend on the order of the parts, and no two values of a column occur first at the same place:
-so the result depends on neither the number of threads nor the memory.
+Sums and minima do not depend on the order of the parts, and no two values occur first at the same place (of several in
+one field each has its own): so the result depends on neither the number of threads nor the memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.fields import MISSING_CATEGORY, RawColumns
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 from recmill.files import write_atomic
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64
@@ -61,7 +61,7 @@ def _note(slots: Slots, value: np.uint64, count: int, first: int) -> bool:
 
 @njit(nogil=True, cache=True)
 def _note_values(
-    values: NDArray[np.uint64], first: int, missing_is_zero: bool, slots: Slots, room: int
+    values: NDArray[np.uint64], first: int, step: int, missing_is_zero: bool, slots: Slots, room: int
 ) -> tuple[int, int]:
     """Count values until `room` new ones are met; how many were taken, and how many of them are new."""
     num_new = 0
@@ -69,11 +69,13 @@ def _note_values(
         if num_new == room:
             return row, num_new
         value = values[row]
+        if value == ABSENT_CATEGORY:
+            continue
         if value == MISSING_CATEGORY:
             if not missing_is_zero:
                 continue
             value = uint64(0)
-        num_new += _note(slots, value, 1, first + row)
+        num_new += _note(slots, value, 1, first + row * step)
     return len(values), num_new
 
 
@@ -119,12 +121,12 @@ class Counter:
         self._slots = _new_slots(_SMALLEST)
         self.num_values = 0
 
-    def note_values(self, values: NDArray[np.uint64], first: int, *, missing_is_zero: bool) -> None:
-        """Count the values of rows, the first of which stands at position `first`."""
+    def note_values(self, values: NDArray[np.uint64], first: int, step: int, *, missing_is_zero: bool) -> None:
+        """Count the values of rows, the first of which stands at position `first`, the others `step` behind another."""
         row = 0
         while row < len(values):
             room = len(self._slots.values) // 2 - self.num_values
-            taken, num_new = _note_values(values[row:], first + row, missing_is_zero, self._slots, room)
+            taken, num_new = _note_values(values[row:], first + row * step, step, missing_is_zero, self._slots, room)
             row += taken
             self.num_values += num_new
             self._reserve(1)
@@ -161,9 +163,10 @@ class Counter:
 class PartCensus:
     """What is counted while one part of the input is read: rows, clicks, the smallest number, and all values."""
 
-    def __init__(self, num_columns: int, first_position: int, *, missing_is_zero: bool) -> None:
-        """`num_columns` 0 leaves the values alone."""
-        self._counters = [Counter() for _ in range(num_columns)]
+    def __init__(self, slot_columns: Sequence[int], first_position: int, *, missing_is_zero: bool) -> None:
+        """The column of each slot of a row is given; none leaves the values alone."""
+        self._slot_columns = slot_columns
+        self._counters = [Counter() for _ in range(max(slot_columns, default=-1) + 1)]
         self._position = first_position
         self._missing_is_zero = missing_is_zero
         self.num_rows = 0
@@ -172,9 +175,10 @@ class PartCensus:
 
     def add(self, raw: RawColumns) -> None:
         """Count some rows: column by column, so that one table at a time is in the cache."""
-        for column, counter in enumerate(self._counters):
-            values = np.ascontiguousarray(raw.values[:, column])
-            counter.note_values(values, self._position, missing_is_zero=self._missing_is_zero)
+        num_slots = len(self._slot_columns)
+        for slot, column in enumerate(self._slot_columns):
+            values, first = np.ascontiguousarray(raw.values[:, slot]), self._position * num_slots + slot
+            self._counters[column].note_values(values, first, num_slots, missing_is_zero=self._missing_is_zero)
         self._position += len(raw.labels)
         self.num_rows += len(raw.labels)
         self.num_clicks += int(raw.labels.sum(dtype=np.float64))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.config import Settings
-from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.schema import Column, DenseTransform, MissingCategory, Schema
 from recmill.errors import ConfigError
 from recmill.jit import njit, uint32, uint64
@@ -59,7 +59,7 @@ class DensePlan(NamedTuple):
 
 
 class CategoryPlan(NamedTuple):
-    """What the category kernel needs, per column: the way from value to row, the rows it may lead to, and a salt."""
+    """What the category kernel needs, per slot: the way from value to row, the rows it may lead to, and a salt."""
 
     methods: NDArray[np.uint8]
     num_rows: NDArray[np.uint64]
@@ -67,7 +67,8 @@ class CategoryPlan(NamedTuple):
     inverses: NDArray[np.float64]  # 1 / num_rows
     salts: NDArray[np.uint64]
     first_row: NDArray[np.int64]  # rows below it are reserved for missing values
-    allows_narrow: bool  # all columns are taken modulo, and no table has 2^31 rows or more
+    may_be_absent: NDArray[np.bool_]  # one of several slots of a column
+    allows_narrow: bool  # all columns have one value taken modulo, and no table has 2^31 rows or more
 
 
 def dense_plan(encoding: Encoding, schema: Schema) -> DensePlan:
@@ -91,21 +92,25 @@ def dense_plan(encoding: Encoding, schema: Schema) -> DensePlan:
 def category_plan(encoding: Encoding, schema: Schema, table_rows: tuple[int, ...]) -> CategoryPlan:
     """The numbers behind the settings and the schema, for tables of these sizes."""
     columns = schema.of_role("category")
-    reserved = np.array([_num_reserved(column, encoding) for column in columns], np.int64)
-    for column, rows, needed in zip(columns, table_rows, reserved.tolist(), strict=True):
-        if rows <= needed:
-            raise ConfigError(f"the table of {column.name} has {rows} rows; it needs at least {needed + 1}")
-    methods = [_METHODS[column.encoding or encoding.category] for column in columns]
-    salts = [stream_key(0, "salt", column.name) for column in columns]
-    num_rows = np.array(table_rows, np.uint64) - reserved.astype(np.uint64)
+    slots = list[tuple[Column, int]]()
+    for column, rows in zip(columns, table_rows, strict=True):
+        needed = _num_reserved(column, encoding) + 1
+        if rows < needed:
+            raise ConfigError(f"the table of {column.name} has {rows} rows; it needs at least {needed}")
+        slots += [(column, rows)] * column.num_slots
+    methods = [_METHODS[column.encoding or encoding.category] for column, _ in slots]
+    reserved = np.array([_num_reserved(column, encoding) for column, _ in slots], np.int64)
+    num_rows = np.array([rows for _, rows in slots], np.uint64) - reserved.astype(np.uint64)
+    is_plain = all(method == MODULO for method in methods) and len(slots) == len(columns)
     return CategoryPlan(
         np.array(methods, np.uint8),
         num_rows,
         num_rows.astype(np.float64),
         1.0 / num_rows,
-        np.array(salts, np.uint64),
+        np.array([stream_key(0, "salt", column.name) for column, _ in slots], np.uint64),
         reserved,
-        all(method == MODULO for method in methods) and max(table_rows, default=0) < 1 << 31,
+        np.array([column.inner_separator is not None for column, _ in slots], np.bool_),
+        is_plain and max(table_rows, default=0) < 1 << 31,
     )
 
 
@@ -182,6 +187,9 @@ def _encode_wide(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np
     for row in range(values.shape[0]):
         for column in range(values.shape[1]):
             value = values[row, column]
+            if value == ABSENT_CATEGORY and plan.may_be_absent[column]:
+                ids[row, column] = np.int64(-1)
+                continue
             missing = value == MISSING_CATEGORY
             if missing and plan.first_row[column] > 0:
                 ids[row, column] = np.int64(0)
@@ -194,7 +202,7 @@ def _encode_wide(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np
 
 @njit(nogil=True, cache=True)
 def encode_categories(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np.int64]) -> None:
-    """Fill `ids` (R, sparse) with table rows."""
+    """Fill `ids` (R, slots) with table rows, and with −1 where a column of several values has no more."""
     if plan.allows_narrow and _are_narrow(values.reshape(-1)):
         _encode_narrow(values, plan, ids)
     else:

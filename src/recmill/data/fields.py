@@ -20,9 +20,12 @@ ONE = np.uint8(49)
 
 # What a column asks of the kernel. Schema.layout() makes runs of these.
 LABEL, INT_NUMBER, FLOAT_NUMBER, HEX_CATEGORY, INT_CATEGORY, STRING_CATEGORY, IGNORED = range(7)
+HEX_CATEGORIES, INT_CATEGORIES, STRING_CATEGORIES = range(7, 10)  # several values in one field
 
 # No hex value, and no accepted integer, equals it; a string hash that does gives way to its neighbour.
 MISSING_CATEGORY = np.uint64(1 << 63)
+# The slots of a column of several values that a row leaves empty; such columns accept no integer that equals it.
+ABSENT_CATEGORY = np.uint64((1 << 63) + 2)
 
 _POWERS_OF_TEN = np.array([10.0**e for e in range(23)])  # the powers a double holds exactly
 _POWERS_OF_TEN_INT = np.array([10**e for e in range(9)])
@@ -31,12 +34,16 @@ _SIGNS = np.array([1.0, -1.0, math.nan])  # of a positive number, a negative one
 
 
 class Run(NamedTuple):
-    """Columns of one kind: their places among the numbers or values, and how many fields come before."""
+    """Columns of one kind: their places among the numbers or values, and how many fields come before.
+
+    A column of several values is a run by itself, as wide as it may have values, with the byte between them.
+    """
 
     kind: int
     first: int
     end: int
     place: int
+    inner_separator: int
 
 
 class Text(NamedTuple):
@@ -209,6 +216,42 @@ def _gather_others(text: Text, run: Run, work: Workspace, first_row: int, end_ro
 
 
 @njit(nogil=True, cache=True)
+def _one_of_several(text: Text, kind: int, begin: np.int64, end: np.int64) -> tuple[np.uint64, bool]:
+    """The value between two inner separators, and whether it is one."""
+    if kind == HEX_CATEGORIES:
+        word = load_u64(text.buffer, begin)
+        return decode_hex8(word), end - begin == 8 and not_hex8(word) == 0
+    if kind == INT_CATEGORIES:
+        value, is_integer = _integer(text.buffer, begin, end)
+        return np.uint64(value), is_integer
+    hashed = xxh64(text.buffer, begin, end, np.uint64(0))
+    return hashed ^ np.uint64(hashed in (MISSING_CATEGORY, ABSENT_CATEGORY)), True
+
+
+@njit(nogil=True, cache=True)
+def _gather_several(text: Text, run: Run, work: Workspace, first_row: int, end_row: int) -> int:
+    """The first values of fields that hold several; nothing between two inner separators is no value."""
+    for row in range(first_row, end_row):
+        begin, end = _bounds(text, work, work.fields_upto[row] + 1 + run.place)
+        values = work.raw.values[row, run.first : run.end]
+        count = 0
+        while begin < end and count < len(values):
+            stop = begin
+            while stop < end and item(text.buffer, stop) != run.inner_separator:
+                stop += 1
+            if stop > begin:
+                values[count], is_value = _one_of_several(text, run.kind, begin, stop)
+                if not is_value:
+                    return row
+                count += 1
+            begin = stop + 1
+        values[count:] = ABSENT_CATEGORY
+        if count == 0:
+            values[0] = MISSING_CATEGORY
+    return end_row
+
+
+@njit(nogil=True, cache=True)
 def _bounds(text: Text, work: Workspace, field: int) -> tuple[np.int64, np.int64]:
     """Where a field begins and ends."""
     return text.start + np.int64(work.field_ends[field - 1]) + 1, text.start + np.int64(work.field_ends[field])
@@ -264,6 +307,8 @@ def _gather(text: Text, run: Run, work: Workspace, first_row: int, end_row: int)
         return _gather_int_numbers(text, run, work, first_row, end_row)
     if run.kind == IGNORED:
         return end_row
+    if run.kind >= HEX_CATEGORIES:
+        return _gather_several(text, run, work, first_row, end_row)
     return _gather_others(text, run, work, first_row, end_row)
 
 

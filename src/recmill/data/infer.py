@@ -17,6 +17,8 @@ SEPARATORS = ("\t", ",", ";", "|", " ")
 LABEL_NAMES = ("label", "click", "clicked", "target", "y")
 FEW_VALUES = 20  # integers with no more distinct values than this are names of things rather than amounts
 MAX_SUGGESTED_ROWS = 1_000_000
+INNER_SEPARATORS = "|;,^~"
+MAX_SUGGESTED_VALUES = 32
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -57,7 +59,7 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
     separator, share = guess_separator(lines)
     quoted = has_quoted_field(lines, separator)
     table = read_table(files, separator, quoted)
-    guesses = guess_columns(table, label)
+    guesses = guess_columns(table, separator, label)
     schema = schema_from_tree(
         {
             "name": name,
@@ -166,11 +168,11 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return len(set(first)) == len(first) and not any(f in column for f, column in zip(first, columns, strict=True))
 
 
-def guess_columns(table: Table, label: str | None) -> list[Guess]:
+def guess_columns(table: Table, separator: str, label: str | None) -> list[Guess]:
     """Role, kind and more of every column."""
     label_name, why = guess_label(table, label)
     return [
-        Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_column(name, values)
+        Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_column(name, values, separator)
         for name, values in zip(table.names, table.columns, strict=True)
     ]
 
@@ -192,7 +194,7 @@ def guess_label(table: Table, wanted: str | None) -> tuple[str | None, str]:
     return (binary[0], "the label? the first column of 0 and 1") if binary else (None, "")
 
 
-def guess_column(name: str, values: Sequence[str]) -> Guess:
+def guess_column(name: str, values: Sequence[str], separator: str) -> Guess:
     """What a column other than the label may be."""
     present = [value for value in values if value]
     distinct, num_missing = len(set(present)), len(values) - len(present)
@@ -205,10 +207,39 @@ def guess_column(name: str, values: Sequence[str]) -> Guess:
         numbers = [float(value) for value in present]
         note = f"from {min(numbers):g} to {max(numbers):g}{missing}"
         return Guess({"role": "dense", "kind": kind, **guess_dense_encoding(numbers)}, note)
+    inner = guess_inner_separator(present, separator) if kind == "string" else None
+    if inner is not None:
+        return guess_several(present, inner, missing)
     note = f"{distinct:,} distinct values{missing}"
     if distinct > 0.9 * len(present) and len(present) > 100:
         note += '; almost all differ: is it rather role = "ignored"?'
     return Guess({"role": "category", "kind": kind, "rows": suggest_rows(present, kind)}, note)
+
+
+def guess_inner_separator(present: Sequence[str], separator: str) -> str | None:
+    """A character that takes many fields apart into far fewer different parts."""
+    distinct = set(present)
+    for inner in INNER_SEPARATORS.replace(separator, ""):
+        parts = {part for value in distinct for part in value.split(inner)}
+        if sum(inner in value for value in present) >= 0.1 * len(present) and len(parts) <= 0.5 * len(distinct):
+            return inner
+    return None
+
+
+def guess_several(present: Sequence[str], inner: str, missing: str) -> Guess:
+    """A category of several values in one field."""
+    lists = [[part for part in value.split(inner) if part] for value in present]
+    parts = [part for values in lists for part in values]
+    most, kind = max(map(len, lists)), guess_kind(parts)
+    kind = "string" if kind == "float" else kind
+    settings = {
+        "role": "category",
+        "kind": kind,
+        "rows": suggest_rows(parts, kind),
+        "inner_separator": inner,
+        "max_values": min(most, MAX_SUGGESTED_VALUES),
+    }
+    return Guess(settings, f"{len(set(parts)):,} distinct values, up to {most} in one field{missing}")
 
 
 def guess_kind(present: Sequence[str]) -> str:
@@ -230,10 +261,13 @@ def guess_dense_encoding(numbers: Sequence[float]) -> dict[str, Any]:
 
 
 def suggest_rows(present: Sequence[str], kind: str) -> int:
-    """Room for the values seen and those to come: four rows for each, forty if new ones still came at the end."""
+    """Room for the values seen and those to come: ten rows for each, forty if new ones still came at the end.
+
+    Values meet in a row by chance: of ten rows for each, one value in ten shares its own. A thousand rows cost little.
+    """
     seen = set(present)
     if kind == "int" and min(map(int, seen)) >= 0 and max(map(int, seen)) <= 4 * len(seen):
         return max(map(int, seen)) + 2  # small numbers take a row each, and the missing one its own
     late = set(present[len(present) // 2 :]) - set(present[: len(present) // 2])
     is_growing = len(late) > 0.05 * len(seen)
-    return min(max(16, (40 if is_growing else 4) * len(seen)), MAX_SUGGESTED_ROWS)
+    return min(max(1000, (40 if is_growing else 10) * len(seen)), MAX_SUGGESTED_ROWS)

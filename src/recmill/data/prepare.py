@@ -182,7 +182,7 @@ class _Preparation:
         job, rule = self._job, self._job.preset.vocabulary
         is_counted = rule is not None and (rule.fit == "all" or job.parts[part].subset == "train")
         census = PartCensus(
-            len(job.schema.category_names) if is_counted else 0,
+            job.schema.slot_columns if is_counted else (),
             part << _POSITION_BITS,
             missing_is_zero=rule is not None and rule.missing_is_zero,
         )
@@ -255,7 +255,7 @@ class _Preparation:
         ]
         layout = NpyLayout(
             len(job.schema.dense_names),
-            len(job.schema.category_names),
+            job.schema.num_slots,
             "int32" if max(table_rows, default=0) <= np.iinfo(np.int32).max else "int64",
         )
         shuffle = None

@@ -53,7 +53,7 @@ def empty_raw(num_rows: int, schema: Schema) -> RawColumns:
     return RawColumns(
         np.zeros(num_rows, np.float32),
         np.empty((num_rows, len(schema.dense_names)), order="F"),
-        np.empty((num_rows, len(schema.category_names)), np.uint64, order="F"),
+        np.empty((num_rows, schema.num_slots), np.uint64, order="F"),
     )
 
 
@@ -137,4 +137,4 @@ def _count_room(segment: Segment, schema: Schema) -> int:
 
 
 def _workspace(schema: Schema) -> Workspace:
-    return new_workspace(WORKSPACE_ROWS, len(schema.dense_names), len(schema.category_names), len(schema.columns))
+    return new_workspace(WORKSPACE_ROWS, len(schema.dense_names), schema.num_slots, len(schema.columns))

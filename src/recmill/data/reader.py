@@ -90,7 +90,7 @@ class TextReader:
 
     def __post_init__(self) -> None:
         categories = category_plan(self.encoding, self.schema, self.table_rows)
-        found = self.vocabulary.plan(self.schema.category_names) if self.vocabulary else NO_LOOK_UP
+        found = self.vocabulary.plan(self.schema) if self.vocabulary else NO_LOOK_UP
         dense = dense_plan(self.encoding, self.schema)
         plans = Plans(self.schema.layout(), dense, categories, found, self.vocabulary is not None)
         object.__setattr__(self, "plans", plans)
@@ -103,7 +103,7 @@ class TextReader:
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this schema, not yet filled."""
-        return empty_columns(num_rows, len(self.schema.dense_names), len(self.schema.category_names))
+        return empty_columns(num_rows, len(self.schema.dense_names), self.schema.num_slots)
 
     def read(self, segments: Sequence[Segment]) -> Block:
         """The rows of some segments, in their order."""
@@ -156,7 +156,7 @@ class TextReader:
 
     def _workspace(self, num_rows: int) -> Workspace:
         schema = self.schema
-        return new_workspace(num_rows, len(schema.dense_names), len(schema.category_names), len(schema.columns))
+        return new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
 
 
 def complain(source: Source, line: int, bad: BadRow) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.hashing import xxh64
 from recmill.data.schema import Column, Schema
 from recmill.data.text import MAX_LINE_BYTES
@@ -19,7 +19,7 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Row:
-    """A line's values: NaN for a missing number, MISSING_CATEGORY for a missing category."""
+    """A line's values: NaN for a missing number, MISSING_CATEGORY for a missing category, one value for each slot."""
 
     label: float
     numbers: tuple[float, ...]
@@ -96,7 +96,7 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
         elif column.role == "dense":
             numbers.append(_number(field, column))
         elif column.role == "category":
-            values.append(_category(field, column))
+            values += _categories(field, column)
     return Row(label, tuple(numbers), tuple(values))
 
 
@@ -105,6 +105,12 @@ def _complaint(field: bytes, column: Column) -> str | None:
         return "a NUL byte; is the file binary or damaged?"
     if column.role == "label":
         return None if field in (b"0", b"1") else "a label is 0 or 1"
+    if column.inner_separator is not None:
+        return next(filter(None, (_complaint_of_one(value, column) for value in _several(field, column))), None)
+    return _complaint_of_one(field, column)
+
+
+def _complaint_of_one(field: bytes, column: Column) -> str | None:
     if not field or column.kind in (None, "string"):
         return None
     if column.kind == "hex":
@@ -114,7 +120,10 @@ def _complaint(field: bytes, column: Column) -> str | None:
         return None if is_finite else "not a finite decimal number"
     digits = field.lstrip(b"-0")  # Python refuses to convert thousands of digits, be they zeros
     is_int64 = _INTEGER.fullmatch(field) and len(digits) <= 19 and int(digits or b"0") <= _INT64_MAX
-    return None if is_int64 else "not an integer of 64 bits"
+    if not is_int64:
+        return "not an integer of 64 bits"
+    is_mark = column.inner_separator is not None and _integer(field) % 2**64 == ABSENT_CATEGORY
+    return "in a column of several values this one integer stands for none" if is_mark else None
 
 
 def _number(field: bytes, column: Column) -> float:
@@ -128,6 +137,20 @@ def _integer(field: bytes) -> int:
     return -magnitude if field.startswith(b"-") else magnitude
 
 
+def _several(field: bytes, column: Column) -> list[bytes]:
+    """The first values of a field that holds several; nothing between two inner separators is no value."""
+    assert column.inner_separator is not None
+    return [value for value in field.split(column.inner_separator.encode()) if value][: column.max_values]
+
+
+def _categories(field: bytes, column: Column) -> list[int]:
+    """A value for each slot of the column."""
+    if column.inner_separator is None:
+        return [_category(field, column)]
+    values = [_category(value, column) for value in _several(field, column)] or [int(MISSING_CATEGORY)]
+    return values + [int(ABSENT_CATEGORY)] * (column.num_slots - len(values))
+
+
 def _category(field: bytes, column: Column) -> int:
     if not field:
         return int(MISSING_CATEGORY)
@@ -136,4 +159,5 @@ def _category(field: bytes, column: Column) -> int:
     if column.kind == "int":
         return _integer(field) % 2**64
     hashed = int(xxh64(np.frombuffer(field, np.uint8), 0, len(field), np.uint64(0)))
-    return hashed ^ 1 if hashed == MISSING_CATEGORY else hashed
+    marks = (MISSING_CATEGORY, ABSENT_CATEGORY) if column.inner_separator is not None else (MISSING_CATEGORY,)
+    return hashed ^ 1 if hashed in marks else hashed

@@ -29,6 +29,12 @@ KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
     ("category", "string"): fields.STRING_CATEGORY,
     ("ignored", None): fields.IGNORED,
 }
+SEVERAL_KINDS: dict[Kind | None, int] = {
+    "hex": fields.HEX_CATEGORIES,
+    "int": fields.INT_CATEGORIES,
+    "string": fields.STRING_CATEGORIES,
+}
+MAX_VALUES = 1024
 FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 
 
@@ -42,6 +48,9 @@ class Column(Settings):
     min: float | None = None  # dense: the minimum of log(x-min+2)
     missing: float | str | None = None  # dense: the x an empty field stands for; category: a MissingCategory
     rows: int | None = Field(default=None, ge=1)  # category: the size of its table
+    # category: a field holds several values, whose rows are summed; those behind the first `max_values` are left out
+    inner_separator: str | None = None
+    max_values: int | None = Field(default=None, ge=1, le=MAX_VALUES)
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what makes no sense in this role."""
@@ -49,6 +58,12 @@ class Column(Settings):
             kinds = [kind for role, kind in KERNEL_KINDS if role == self.role]
             raise ConfigError(f"column {self.name}: a {self.role} cannot be of kind {self.kind}; choose from {kinds}")
         self._refuse_unless("rows", self.role == "category", "a category column has a table")
+        self._refuse_unless("inner_separator", self.role == "category", "only categories may be several in one field")
+        if (self.inner_separator is None) != (self.max_values is None):
+            raise ConfigError(
+                f"column {self.name}: inner_separator is {self.inner_separator!r} and max_values is {self.max_values}; "
+                "a field of several values needs both"
+            )
         encodings = {"dense": get_args(DenseTransform), "category": get_args(CategoryTransform)}.get(self.role, ())
         choices = f"choose from {list(encodings)}" if encodings else "only dense and category columns are encoded"
         self._refuse_unless("encoding", self.encoding in encodings, choices)
@@ -61,6 +76,11 @@ class Column(Settings):
             stand_ins = get_args(MissingCategory) if self.role == "category" else ()
             choices = f"choose from {list(stand_ins)}" if stand_ins else "no value stands for an empty field here"
             self._refuse_unless("missing", self.missing in stand_ins, choices)
+
+    @property
+    def num_slots(self) -> int:
+        """How many ids a row has for this column."""
+        return (self.max_values or 1) if self.role == "category" else 0
 
     def _refuse_unless(self, key: str, is_right: bool, way_out: str) -> None:
         value = getattr(self, key)
@@ -79,8 +99,15 @@ class Schema(Settings):
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what no file can satisfy."""
-        if len(self.separator.encode()) != 1 or self.separator in FORBIDDEN_SEPARATORS:
+        if not _can_separate(self.separator):
             raise ConfigError(f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma")
+        for column in self.columns:
+            inner = column.inner_separator
+            if inner is not None and (inner == self.separator or not _can_separate(inner)):
+                raise ConfigError(
+                    f"schema {self.name}: {inner!r} cannot separate the values of column {column.name}; "
+                    "use a bar or a semicolon, other than what separates fields"
+                )
         if not self.columns:
             raise ConfigError(f"schema {self.name} names no column; a line has at least one")
         names = [column.name for column in self.columns]
@@ -114,14 +141,45 @@ class Schema(Settings):
         """The category columns, in file order."""
         return self._names("category")
 
+    @property
+    def num_slots(self) -> int:
+        """How many ids a row has: one for a category of a single value, `max_values` for one of several."""
+        return sum(column.num_slots for column in self.columns)
+
+    @property
+    def slot_columns(self) -> tuple[int, ...]:
+        """For every slot, which of the category columns it belongs to."""
+        return tuple(i for i, column in enumerate(self.of_role("category")) for _ in range(column.num_slots))
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """For every slot its column's name, with its place if there are several."""
+        return tuple(
+            column.name if column.num_slots == 1 else f"{column.name}[{i}]"
+            for column in self.of_role("category")
+            for i in range(column.num_slots)
+        )
+
     def layout(self) -> text.Layout:
         """What the text kernel needs to know."""
-        runs, taken = list[fields.Run](), Counter[str]()
-        for (role, kind), columns in groupby((column.role, column.kind) for column in self.columns):
-            first, place = taken[role], taken.total()
-            taken[role] += len(list(columns))
-            runs.append(fields.Run(KERNEL_KINDS[role, kind], first, taken[role], place))
+        runs, taken, place = list[fields.Run](), Counter[str](), 0
+        for (role, kind, inner, _), group in groupby(self.columns, key=_alike):
+            columns = list(group)
+            first = taken[role]
+            taken[role] += sum(max(1, column.num_slots) for column in columns)
+            code = SEVERAL_KINDS[kind] if inner else KERNEL_KINDS[role, kind]
+            runs.append(fields.Run(code, first, taken[role], place, ord(inner or "\0")))
+            place += len(columns)
         return text.Layout(np.uint8(ord(self.separator)), self.quoted, len(self.columns), np.array(runs, np.int64))
+
+
+def _can_separate(text: str) -> bool:
+    return len(text.encode()) == 1 and text not in FORBIDDEN_SEPARATORS
+
+
+def _alike(column: Column) -> tuple[Role, Kind | None, str | None, str | None]:
+    """What neighbours of one run have in common; a column of several values is a run by itself."""
+    return column.role, column.kind, column.inner_separator, column.name if column.inner_separator else None
 
 
 def schema_from_tree(tree: Mapping[str, Any], origin: str) -> Schema:

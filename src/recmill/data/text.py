@@ -35,16 +35,16 @@ class Layout(NamedTuple):
     separator: np.uint8
     quoted: bool  # a line with a double quote is odd
     num_fields: int
-    runs: NDArray[np.int64]  # (runs, 4): what a Run says
+    runs: NDArray[np.int64]  # (runs, 5): what a Run says
 
 
-def new_workspace(num_rows: int, num_dense: int, num_categories: int, num_fields: int) -> Workspace:
+def new_workspace(num_rows: int, num_dense: int, num_slots: int, num_fields: int) -> Workspace:
     """Room for so many lines at once."""
     assert num_rows * MAX_LINE_BYTES <= 1 << 30, "the ends of fields must fit into 32 bits"
     raw = RawColumns(
         np.zeros(num_rows, np.float32),
         np.empty((num_rows, num_dense)),
-        np.empty((num_rows, num_categories), np.uint64),
+        np.empty((num_rows, num_slots), np.uint64),
     )
     return Workspace(
         raw,
@@ -127,7 +127,7 @@ def _parse_padded(text: Text, stop: int, layout: Layout, work: Workspace) -> tup
         num_lines = _index_lines(text.buffer, text.start, stop, layout.separator, work)
     num_rows = _count_plain_lines(text, layout.num_fields, work, num_lines)
     for i in range(len(layout.runs)):
-        run = Run(layout.runs[i, 0], layout.runs[i, 1], layout.runs[i, 2], layout.runs[i, 3])
+        run = Run(layout.runs[i, 0], layout.runs[i, 1], layout.runs[i, 2], layout.runs[i, 3], layout.runs[i, 4])
         num_rows = read_run(text, run, work, num_rows)
     at = text.start + np.int64(work.field_ends[work.fields_upto[num_rows]]) + 1
     if at == stop:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.fields import MISSING_CATEGORY
+from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
+from recmill.data.schema import Schema
 from recmill.errors import DataError
 from recmill.files import sha256, write_atomic
 from recmill.jit import njit, uint64
@@ -33,7 +34,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class LookUp(NamedTuple):
-    """What the look-up kernel needs: the tables of all columns end to end, and where each of them lies."""
+    """What the look-up kernel needs: the tables of all columns end to end, and where the one of each slot lies."""
 
     slots: NDArray[np.uint64]  # (slots, 2): value and row
     first_slots: NDArray[np.int64]
@@ -75,7 +76,7 @@ def _enter(values: NDArray[np.uint64], first_row: int, cap: int, slots: NDArray[
 
 @njit(nogil=True, cache=True)
 def look_up(values: NDArray[np.uint64], plan: LookUp, ids: NDArray[np.int64]) -> None:
-    """Fill `ids` (R, sparse): column by column, so that the processor waits for many slots at once."""
+    """Fill `ids` (R, slots): slot by slot, so that the processor waits for many slots at once."""
     for column in range(values.shape[1]):
         shift = plan.shifts[column]
         first = uint64(plan.first_slots[column])
@@ -90,6 +91,7 @@ def look_up(values: NDArray[np.uint64], plan: LookUp, ids: NDArray[np.int64]) ->
                 slot = (slot + uint64(1)) & mask
                 found = plan.slots[first + slot, 0]
             known = np.int64(plan.slots[first + slot, 1]) if found == value else np.int64(UNKNOWN_ROW)
+            known = np.int64(-1) if value == ABSENT_CATEGORY else known
             ids[row, column] = np.int64(MISSING_ROW) if is_missing and not plan.missing_is_zero else known
 
 
@@ -168,13 +170,14 @@ class Vocabulary:
         """How many rows the table of each column has."""
         return tuple(column.table_rows for column in self.columns)
 
-    def plan(self, names: tuple[str, ...]) -> LookUp:
-        """What the kernel needs, for a schema with these category columns."""
-        known = tuple(column.name for column in self.columns)
+    def plan(self, schema: Schema) -> LookUp:
+        """What the kernel needs, for the slots of a schema."""
+        names, known = schema.category_names, tuple(column.name for column in self.columns)
         if known != names:
             raise DataError(
                 f"the vocabulary is of the columns {', '.join(known)}; the schema's categories are {', '.join(names)}"
             )
-        first_slots = np.array([column.first_slot for column in self.columns], np.int64)
-        shifts = np.array([64 - (column.num_slots.bit_length() - 1) for column in self.columns], np.uint64)
+        columns = [self.columns[i] for i in schema.slot_columns]
+        first_slots = np.array([column.first_slot for column in columns], np.int64)
+        shifts = np.array([64 - (column.num_slots.bit_length() - 1) for column in columns], np.uint64)
         return LookUp(self._slots, first_slots, shifts, self.missing_is_zero)

@@ -3,6 +3,8 @@
 Kernels are built for one dimension and one optimizer, so that LLVM unrolls the loops over a row into vector
 instructions; numba keeps the compiled code on disk. All are deterministic for any number of threads: a thread owns
 whole tables, and within a table rows are summed and updated in the order of the batch.
+
+Where a table has several slots, other kernels pool them; a model of single values pays nothing for it.
 """
 
 from collections.abc import Callable
@@ -16,18 +18,19 @@ from recmill.embeddings.table import TableOptimizerKind
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
 
-# Legend: B rows of the batch, F tables, D dimension, R rows of all tables.
+# Legend: B rows of the batch, F tables, S slots of all tables, D dimension, R rows of all tables.
 
 # Sums over a row may be reassociated (that is what vectorises them); NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract", "nsz"}
 
 
 class Storage(NamedTuple):
-    """All tables end to end: weights (R, D), optimizer state (R, state width), the first row of each table (F + 1)."""
+    """All tables end to end: weights (R, D), optimizer state (R, state width), first row and slot of each table."""
 
     weights: NDArray[np.float32]
     state: NDArray[np.float32]
-    first_row: NDArray[np.int64]
+    first_row: NDArray[np.int64]  # (F + 1)
+    first_slot: NDArray[np.int64]  # (F + 1)
 
 
 class Scratch(NamedTuple):
@@ -38,8 +41,8 @@ class Scratch(NamedTuple):
     slot_row: NDArray[np.int64]
     slot_head: NDArray[np.int32]
     slot_tail: NDArray[np.int32]
-    next_same: NDArray[np.int32]  # (B): the next place in the batch with the same id, or −1
-    used_slots: NDArray[np.int32]  # (B)
+    next_same: NDArray[np.int32]  # (entries): the next place in the batch with the same id, or −1
+    used_slots: NDArray[np.int32]  # (entries)
 
 
 class Rates(NamedTuple):
@@ -49,17 +52,17 @@ class Rates(NamedTuple):
     eps: np.float32
 
 
-def empty_scratch(threads: int, rank_batch: int) -> Scratch:
-    """Room for batches of up to `rank_batch` rows; the first axis is the thread."""
-    num_slots = 1 << max(4, (2 * rank_batch - 1).bit_length())
+def empty_scratch(threads: int, num_entries: int) -> Scratch:
+    """Room for so many ids of one table in a batch; the first axis is the thread."""
+    num_slots = 1 << max(4, (2 * num_entries - 1).bit_length())
     return Scratch(
         np.zeros((threads, 1), np.int64),
         np.zeros((threads, num_slots), np.int64),
         np.empty((threads, num_slots), np.int64),
         np.empty((threads, num_slots), np.int32),
         np.empty((threads, num_slots), np.int32),
-        np.empty((threads, rank_batch), np.int32),
-        np.empty((threads, rank_batch), np.int32),
+        np.empty((threads, num_entries), np.int32),
+        np.empty((threads, num_entries), np.int32),
     )
 
 
@@ -83,8 +86,44 @@ def find_outside(ids: NDArray[np.int64], first_row: NDArray[np.int64]) -> int:
     return -1
 
 
+@njit(nogil=True, cache=True)
+def find_outside_slots(ids: NDArray[np.int64], storage: Storage) -> tuple[int, int]:
+    """Where the first id (B, S) stands that is not a row of its table, nor −1 in one of several slots; or (−1, −1)."""
+    for place in range(ids.shape[0]):
+        for table in range(len(storage.first_slot) - 1):
+            first, end = storage.first_slot[table], storage.first_slot[table + 1]
+            num_rows = storage.first_row[table + 1] - storage.first_row[table]
+            least = 0 if end - first == 1 else -1
+            for slot in range(first, end):
+                if ids[place, slot] < least or ids[place, slot] >= num_rows:
+                    return place, slot
+    return -1, -1
+
+
+Gather = Callable[[NDArray[np.int64], Storage, NDArray[np.float32]], None]
+
+
 @cache
-def gather_kernel(dim: int) -> Callable[[NDArray[np.int64], Storage, NDArray[np.float32]], None]:
+def pool_kernel(dim: int) -> Gather:
+    """A kernel that sums, for each table, the rows of its slots in ids (B, S) into (B, F, D); −1 adds nothing."""
+
+    @njit(nogil=True, parallel=True, cache=True)
+    def pool(ids: NDArray[np.int64], storage: Storage, out_BFD: NDArray[np.float32]) -> None:
+        for place in prange(ids.shape[0]):
+            for table in range(out_BFD.shape[1]):
+                for d in range(dim):
+                    out_BFD[place, table, d] = np.float32(0)
+                for slot in range(storage.first_slot[table], storage.first_slot[table + 1]):
+                    if ids[place, slot] >= 0:
+                        row = storage.first_row[table] + ids[place, slot]
+                        for d in range(dim):
+                            out_BFD[place, table, d] += storage.weights[row, d]
+
+    return pool
+
+
+@cache
+def gather_kernel(dim: int) -> Gather:
     """A kernel that copies the rows of ids (B, F) into (B, F, D)."""
 
     @njit(nogil=True, parallel=True, cache=True)
@@ -98,28 +137,45 @@ def gather_kernel(dim: int) -> Callable[[NDArray[np.int64], Storage, NDArray[np.
     return gather
 
 
+@njit(inline="always")
+def _chain(row: int, entry: int, scratch: Scratch, thread: int, num_used: int) -> int:
+    """Link one more entry to those of the same row; how many distinct rows there are now."""
+    stamp, mask = scratch.stamp[thread, 0], uint64(scratch.slot_row.shape[1] - 1)
+    slot = np.int64((uint64(row) * uint64(0x9E3779B97F4A7C15) >> uint64(32)) & mask)
+    while scratch.slot_stamp[thread, slot] == stamp and scratch.slot_row[thread, slot] != row:
+        slot = np.int64(uint64(slot + 1) & mask)
+    if scratch.slot_stamp[thread, slot] == stamp:
+        scratch.next_same[thread, scratch.slot_tail[thread, slot]] = entry
+    else:
+        scratch.slot_stamp[thread, slot] = stamp
+        scratch.slot_row[thread, slot] = row
+        scratch.slot_head[thread, slot] = entry
+        scratch.used_slots[thread, num_used] = slot
+        num_used += 1
+    scratch.slot_tail[thread, slot] = entry
+    scratch.next_same[thread, entry] = -1
+    return num_used
+
+
 @njit(nogil=True, cache=True)
 def _chain_equal_ids(ids: NDArray[np.int64], table: int, scratch: Scratch, thread: int) -> int:
     """Link the places of each distinct id in batch order; how many distinct ids there are."""
-    mask = uint64(scratch.slot_row.shape[1] - 1)
     scratch.stamp[thread, 0] += 1
-    stamp = scratch.stamp[thread, 0]
     num_used = 0
     for place in range(ids.shape[0]):
-        row = ids[place, table]
-        slot = np.int64((uint64(row) * uint64(0x9E3779B97F4A7C15) >> uint64(32)) & mask)
-        while scratch.slot_stamp[thread, slot] == stamp and scratch.slot_row[thread, slot] != row:
-            slot = np.int64(uint64(slot + 1) & mask)
-        if scratch.slot_stamp[thread, slot] == stamp:
-            scratch.next_same[thread, scratch.slot_tail[thread, slot]] = place
-        else:
-            scratch.slot_stamp[thread, slot] = stamp
-            scratch.slot_row[thread, slot] = row
-            scratch.slot_head[thread, slot] = place
-            scratch.used_slots[thread, num_used] = slot
-            num_used += 1
-        scratch.slot_tail[thread, slot] = place
-        scratch.next_same[thread, place] = -1
+        num_used = _chain(ids[place, table], place, scratch, thread, num_used)
+    return num_used
+
+
+@njit(nogil=True, cache=True)
+def _chain_equal_ids_of_slots(ids: NDArray[np.int64], first: int, width: int, scratch: Scratch, thread: int) -> int:
+    """The same for `width` slots: entry i belongs to row i // width of the batch."""
+    scratch.stamp[thread, 0] += 1
+    num_used = 0
+    for place in range(ids.shape[0]):
+        for slot in range(width):
+            if ids[place, first + slot] >= 0:
+                num_used = _chain(ids[place, first + slot], place * width + slot, scratch, thread, num_used)
     return num_used
 
 
@@ -151,7 +207,7 @@ def _update_row(kind: TableOptimizerKind, dim: int) -> Any:
 
 
 @cache
-def update_kernel(dim: int, kind: TableOptimizerKind) -> Callable[..., None]:
+def update_kernel(dim: int, kind: TableOptimizerKind, *, pooled: bool) -> Callable[..., None]:
     """A kernel that sums the gradients (B, F, D) of equal ids and applies the optimizer to each row once."""
     update_row = _update_row(kind, dim)
 
@@ -166,16 +222,23 @@ def update_kernel(dim: int, kind: TableOptimizerKind) -> Callable[..., None]:
         rates: Rates,
     ) -> None:
         total = np.empty(dim, np.float32)
-        for used in range(_chain_equal_ids(ids, table, scratch, thread)):
+        width = storage.first_slot[table + 1] - storage.first_slot[table]
+        if pooled:
+            num_used = _chain_equal_ids_of_slots(ids, storage.first_slot[table], width, scratch, thread)
+        else:
+            num_used = _chain_equal_ids(ids, table, scratch, thread)
+        for used in range(num_used):
             slot = scratch.used_slots[thread, used]
-            place = np.int64(scratch.slot_head[thread, slot])
+            entry = np.int64(scratch.slot_head[thread, slot])
+            place = entry // width if pooled else entry
             for d in range(dim):
                 total[d] = gradient_BFD[place, table, d]
-            place = np.int64(scratch.next_same[thread, place])
-            while place >= 0:
+            entry = np.int64(scratch.next_same[thread, entry])
+            while entry >= 0:
+                place = entry // width if pooled else entry
                 for d in range(dim):
                     total[d] += gradient_BFD[place, table, d]
-                place = np.int64(scratch.next_same[thread, place])
+                entry = np.int64(scratch.next_same[thread, entry])
             update_row(storage, storage.first_row[table] + scratch.slot_row[thread, slot], total, rates)
 
     @njit(nogil=True, parallel=True, cache=True)
@@ -184,7 +247,7 @@ def update_kernel(dim: int, kind: TableOptimizerKind) -> Callable[..., None]:
     ) -> None:
         threads = scratch.stamp.shape[0]
         for thread in prange(threads):
-            for table in range(thread, ids.shape[1], threads):
+            for table in range(thread, gradient_BFD.shape[1], threads):
                 update_table(ids, gradient_BFD, table, storage, scratch, thread, rates)
 
     return update

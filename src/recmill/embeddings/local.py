@@ -20,7 +20,9 @@ from recmill.embeddings.kernels import (
     empty_scratch,
     fill_uniform,
     find_outside,
+    find_outside_slots,
     gather_kernel,
+    pool_kernel,
     update_kernel,
 )
 from recmill.embeddings.table import TableOptimizer, TableSpec
@@ -40,29 +42,38 @@ class LocalTables:
         self.optimizer = optimizer
         self.lr = optimizer.lr  # the loop moves it along the schedule
         first_row = np.concatenate([[0], np.cumsum([spec.num_rows for spec in specs], dtype=np.int64)])
+        first_slot = np.concatenate([[0], np.cumsum([spec.num_slots for spec in specs], dtype=np.int64)])
         num_rows = int(first_row[-1])
         self._storage = Storage(
             np.empty((num_rows, dim), np.float32),
             np.zeros((num_rows, optimizer.state_width(dim)), np.float32),
             first_row,
+            first_slot,
         )
         for spec in specs:
             key = np.uint64(stream_key(seed, "table", spec.name))
             fill_uniform(self.weights(spec.name), key, spec.num_rows**-0.5)
-        self._gather = gather_kernel(dim)
-        self._update = update_kernel(dim, optimizer.kind)
+        self._max_slots = max((spec.num_slots for spec in specs), default=1)
+        self._is_pooled = self._max_slots > 1
+        self._gather = pool_kernel(dim) if self._is_pooled else gather_kernel(dim)
+        self._update = update_kernel(dim, optimizer.kind, pooled=self._is_pooled)
         self._scratch: Scratch = empty_scratch(numba.get_num_threads(), 1)
         # autograd calls a function's backward only if one of its inputs wants a gradient
         self._anchor = torch.zeros(0, requires_grad=True)
 
     def compile(self) -> None:
         """Have the kernels compiled, or loaded from their cache, now rather than within the first step."""
-        ids = np.empty((0, len(self.specs)), np.int64)
+        ids = np.empty((0, self.num_slots), np.int64)
         self._apply_gradient(ids, self._gather_rows(ids))
         self._refuse_outside(ids)
 
+    @property
+    def num_slots(self) -> int:
+        """How many ids a row of the batch has: one for each table, more for tables whose rows are summed."""
+        return int(self._storage.first_slot[-1])
+
     def look_up(self, ids: NDArray[np.int64]) -> Tensor:
-        """The rows of ids (B, F) as (B, F, D); the backward pass updates them."""
+        """The rows of ids (B, S), those of a table's slots summed, as (B, F, D); the backward pass updates them."""
         self._refuse_outside(ids)
         return _LookUp.apply(self._anchor, self, ids)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -80,25 +91,28 @@ class LocalTables:
 
     def _refuse_outside(self, ids: NDArray[np.int64]) -> None:
         assert ids.ndim == 2
-        assert ids.shape[1] == len(self.specs)
-        place = find_outside(ids, self._storage.first_row)
-        if place >= 0:
-            row, table = divmod(place, len(self.specs))
-            spec = self.specs[table]
+        assert ids.shape[1] == self.num_slots
+        if self._is_pooled:
+            row, slot = find_outside_slots(ids, self._storage)
+        else:
+            row, slot = divmod(find_outside(ids, self._storage.first_row), self.num_slots)
+        if row >= 0:
+            spec = self.specs[int(np.searchsorted(self._storage.first_slot, slot, side="right")) - 1]
             raise DataError(
-                f"column {spec.name}: id {ids[row, table]} is outside its table of {spec.num_rows} rows "
+                f"column {spec.name}: id {ids[row, slot]} is outside its table of {spec.num_rows} rows "
                 f"(row {row} of the batch); the data were encoded for other table sizes"
             )
 
     def _gather_rows(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        out_BFD = np.empty((*ids.shape, self.dim), np.float32)
+        out_BFD = np.empty((len(ids), len(self.specs), self.dim), np.float32)
         self._gather(ids, self._storage, out_BFD)
         return out_BFD
 
     def _apply_gradient(self, ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
         threads = numba.get_num_threads()
-        if self._scratch.next_same.shape[1] < len(ids) or self._scratch.stamp.shape[0] != threads:
-            self._scratch = empty_scratch(threads, len(ids))
+        num_entries = len(ids) * self._max_slots
+        if self._scratch.next_same.shape[1] < num_entries or self._scratch.stamp.shape[0] != threads:
+            self._scratch = empty_scratch(threads, num_entries)
         rates = Rates(np.float32(self.lr), np.float32(self.optimizer.eps))
         self._update(ids, gradient_BFD, self._storage, self._scratch, rates)
 

@@ -12,10 +12,14 @@ TableOptimizerKind = Literal["sgd", "adagrad", "rowwise_adagrad"]
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of `num_rows` vectors, looked up by the category column of the same name."""
+    """A table of `num_rows` vectors, looked up by the category column of the same name.
+
+    A column of several values has as many slots; the rows of those it holds are summed.
+    """
 
     name: str
     num_rows: int
+    num_slots: int = 1
 
 
 class TableOptimizer(Settings):

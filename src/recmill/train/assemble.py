@@ -22,7 +22,8 @@ def assemble(config: TrainConfig) -> Parts:
     if not schema.dense_names or not schema.category_names:
         raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a DLRM")
     specs = [
-        TableSpec(name, rows) for name, rows in zip(schema.category_names, config.data.num_table_rows, strict=True)
+        TableSpec(column.name, rows, column.num_slots)
+        for column, rows in zip(schema.of_role("category"), config.data.num_table_rows, strict=True)
     ]
     model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
     tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)

@@ -1,0 +1,86 @@
+"""A log that is not Criteo's, from nothing but its text: schema inferred, model trained, judged and judged again."""
+
+import json
+import math
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from recmill.cli.main import main
+from recmill.data.shipped import find_schema
+from recmill.metrics import ClickMetrics, ClickResult
+from tests.laws.learns import assert_learns
+
+NUM_ROWS = 24_000
+CITIES = {"Oslo": 1.2, "Lima": -1.0, "Bath": 0.4, "Rome": -0.6}
+QUOTED_CITY = '"Washington, ""D.C."""'
+TAGS = {"sale": 1.5, "new": 0.8, "used": -1.5, "rare": 0.3, "heavy": -0.8, "local": 0.0}
+TRAINING = ("data.global_batch=128", "data.num_lanes=4", "tables.kind=adagrad", "tables.lr=0.05", "stop.max_epochs=2")
+
+
+def write_log(path: Path) -> list[float]:
+    """Clicks that depend on the city, all of the tags, and the price; the logit of every row."""
+    random, logits = Random(4), list[float]()
+    lines = ["clicked,user_id,price,visits,city,tags,site"]
+    for _ in range(NUM_ROWS):
+        price, city = random.expovariate(0.02), random.choice(list(CITIES))
+        tags = random.sample(list(TAGS), random.randrange(5))
+        logit = CITIES[city] + sum(TAGS[tag] for tag in tags) - 0.5 * math.log(price + 3) + 1.5
+        shown_city = QUOTED_CITY if city == "Oslo" and random.random() < 0.05 else city
+        logit = -3.0 if shown_city == QUOTED_CITY else logit
+        clicked = int(random.random() < 1 / (1 + math.exp(-logit)))
+        visits = random.choice(("", str(random.randrange(300))))
+        lines.append(f"{clicked},{random.randrange(10**6)},{price:.2f},{visits},{shown_city},{'|'.join(tags)},shop")
+        logits.append(logit)
+    path.write_text("\n".join(lines) + "\n")
+    return logits
+
+
+def best_auroc(logits: list[float], path: Path) -> float:
+    """What the rule itself scores on the last tenth of the rows."""
+    first = NUM_ROWS - NUM_ROWS // 10
+    labels = [float(line[0]) for line in path.read_text().splitlines()[1:]]
+    metrics = ClickMetrics()
+    metrics.update(np.array(logits[first:], np.float32), np.array(labels[first:], np.float32))
+    auroc = metrics.result().auroc
+    assert auroc is not None
+    return auroc
+
+
+def test_a_log_of_ones_own_from_text_to_a_judged_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log, schema_path, run_dir = tmp_path / "log.csv", tmp_path / "shop.toml", tmp_path / "run"
+    best = best_auroc(write_log(log), log)
+    assert main(["schema", "infer", str(log), "--out", str(schema_path)]) == 0
+    found = {column.name: (column.role, column.kind) for column in find_schema(str(schema_path)).columns}
+    assert found == {
+        "clicked": ("label", "int"),
+        "user_id": ("category", "int"),
+        "price": ("dense", "float"),
+        "visits": ("dense", "int"),
+        "city": ("category", "string"),
+        "tags": ("category", "string"),
+        "site": ("ignored", None),
+    }
+    # the note beside user_id says that almost all values differ: the one thing a person would change
+    text = schema_path.read_text()
+    start = text.index('{ name = "user_id"')
+    schema_path.write_text(text[:start] + '{ name = "user_id", role = "ignored" },' + text[text.index("\n", start) :])
+
+    words = ["train", "demo", "--schema", str(schema_path), "--data", str(log), "--run", str(run_dir)]
+    for setting in ("data.holdout_frac=0.2", *TRAINING):
+        words += ["--set", setting]
+    assert main(words) == 0
+    schema_path.unlink()
+    results = json.loads((run_dir / "results.json").read_text())
+    assert results["rows"] == 2 * 0.8 * NUM_ROWS
+    assert_learns(
+        ClickResult(**{name: results["test"][name] for name in ClickResult.__dataclass_fields__}),
+        best_auroc=best,
+        within=0.03,
+    )
+    for split in ("validation", "test"):
+        capfd.readouterr()
+        assert main(["evaluate", str(run_dir), "--split", split, "--json"]) == 0
+        assert json.loads(capfd.readouterr().out) == {"split": split, **results[split]}
