@@ -1,12 +1,14 @@
 """Raw Criteo text to arrays: recmill, polars and pyarrow on the same file, to the same arrays.
 
 All produce dense float32 after log(x+3) with 0 for an empty field, ids int64 after the modulo with 0 for an empty
-field, and labels; the arrays are compared before anything is timed.
+field, and labels; the arrays are compared before anything is timed. With --vocabulary ids are rows of a vocabulary that
+lies ready: recmill looks them up, polars joins them; recmill's modulo is timed beside them.
 """
 
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +20,15 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
+from recmill.data.census import CensusFile, PartCensus, Selection, merge_column, merge_runs
 from recmill.data.criteo import CRITEO, PUBLISHED_TABLE_ROWS
 from recmill.data.encode import Encoding
+from recmill.data.raw import read_raw
 from recmill.data.reader import TextReader, read_all
 from recmill.data.source import Source
 from recmill.data.split import whole
 from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.data.vocab import Vocabulary, VocabularyWriter
 from recmill.memory import keep_freed_memory
 
 
@@ -46,9 +51,7 @@ def read_with_recmill(path: Path, threads: int) -> Arrays:
 
 def read_with_polars(path: Path) -> Arrays:
     """read_csv and expressions."""
-    names = [column.name for column in CRITEO.columns]
-    types = {name: pl.String if name.startswith("cat") else pl.Int64 for name in names}
-    frame = pl.read_csv(path, separator="\t", has_header=False, new_columns=names, schema_overrides=types)
+    frame = _polars_frame(path)
     dense = frame.select((pl.col(name).fill_null(0) + 3).log().cast(pl.Float32) for name in CRITEO.dense_names)
     ids = frame.select(
         pl.col(name).str.to_integer(base=16, strict=False).fill_null(0) % rows
@@ -56,6 +59,60 @@ def read_with_polars(path: Path) -> Arrays:
     )
     labels = frame["label"].cast(pl.Float32)
     return Arrays(dense.to_numpy(), ids.to_numpy(), labels.to_numpy())
+
+
+def freeze_vocabulary(path: Path, directory: Path) -> Vocabulary:
+    """The values of a file as `recmill prepare --preset torchrec` counts them: rows in the order of their first use."""
+    census = PartCensus(CRITEO.slot_columns, 0, missing_is_zero=True)
+    with closing(Source(path)) as source:
+        for start in range(0, source.num_bytes, 8 << 20):
+            census.add(read_raw(whole(source).part(start, start + (8 << 20)), CRITEO).raw)
+    census.write(directory / "census")
+    files = [CensusFile(directory / "census", len(CRITEO.category_names))]
+    writer = VocabularyWriter(directory / "vocabulary", missing_is_zero=True)
+    for column, name in enumerate(CRITEO.category_names):
+        lengths = merge_column(files, column, Selection(by_frequency=False), 1 << 30, directory / "runs")
+        writer.add(name, sum(lengths), merge_runs(directory / "runs", lengths, 1 << 30))
+    writer.finish()
+    return Vocabulary(directory / "vocabulary")
+
+
+def look_up_with_recmill(path: Path, vocabulary: Vocabulary, threads: int) -> Arrays:
+    """The same kernel, with a look-up in place of the modulo."""
+    encoding = Encoding(category="vocabulary", category_missing="value_zero")
+    reader = TextReader(CRITEO, encoding, vocabulary.table_rows, vocabulary=vocabulary)
+    with closing(Source(path)) as source:
+        return Arrays(*read_all(reader, [whole(source)], threads=threads).columns)
+
+
+def mapping_frames(path: Path) -> dict[str, pl.DataFrame]:
+    """What polars joins with: every column's values and their rows."""
+    frame = _polars_frame(path).select(pl.col(CRITEO.category_names).fill_null("00000000"))
+    return {
+        name: frame.select(name).unique(maintain_order=True).with_row_index("row", offset=2)
+        for name in CRITEO.category_names
+    }
+
+
+def join_with_polars(path: Path, rows: dict[str, pl.DataFrame]) -> Arrays:
+    """read_csv, a join for every column, and 1 for what it does not find."""
+    frame = _polars_frame(path)
+    dense = frame.select((pl.col(name).fill_null(0) + 3).log().cast(pl.Float32) for name in CRITEO.dense_names)
+    columns = [
+        frame.select(pl.col(name).fill_null("00000000"))
+        .join(mapping, on=name, how="left", maintain_order="left")["row"]
+        .fill_null(1)
+        .cast(pl.Int64)
+        .alias(name)
+        for name, mapping in rows.items()
+    ]
+    return Arrays(dense.to_numpy(), pl.DataFrame(columns).to_numpy(), frame["label"].cast(pl.Float32).to_numpy())
+
+
+def _polars_frame(path: Path) -> pl.DataFrame:
+    names = [column.name for column in CRITEO.columns]
+    types = {name: pl.String if name.startswith("cat") else pl.Int64 for name in names}
+    return pl.read_csv(path, separator="\t", has_header=False, new_columns=names, schema_overrides=types)
 
 
 def read_with_pyarrow(path: Path) -> Arrays:
@@ -86,13 +143,28 @@ def decode_hex(texts: pa.Array) -> NDArray[np.int64]:
     return pairs.view(">u4").ravel().astype(np.int64)
 
 
-def measure(path: Path, *, rounds: int, threads: int) -> Report:
-    """All three, turn by turn."""
-    contenders: dict[str, Callable[[], Arrays]] = {
+def modulo_contenders(path: Path, threads: int) -> dict[str, Callable[[], Arrays]]:
+    """Ids by modulo."""
+    return {
         "recmill": lambda: read_with_recmill(path, threads),
         "polars": lambda: read_with_polars(path),
         "pyarrow": lambda: read_with_pyarrow(path),
     }
+
+
+def vocabulary_contenders(path: Path, threads: int, directory: Path) -> dict[str, Callable[[], Arrays]]:
+    """Ids by vocabulary."""
+    vocabulary, rows = freeze_vocabulary(path, directory), mapping_frames(path)
+    return {
+        "recmill": lambda: look_up_with_recmill(path, vocabulary, threads),
+        "polars": lambda: join_with_polars(path, rows),
+    }
+
+
+def measure(
+    path: Path, contenders: dict[str, Callable[[], Arrays]], beside: dict[str, Callable[[], Arrays]], *, rounds: int
+) -> Report:
+    """All contenders, turn by turn, and those beside them that need not make the same arrays."""
     ours, *others = (work() for work in contenders.values())
     for theirs in others:
         np.testing.assert_allclose(ours.dense, theirs.dense, rtol=3e-7)
@@ -100,15 +172,15 @@ def measure(path: Path, *, rounds: int, threads: int) -> Report:
         np.testing.assert_array_equal(ours.labels, theirs.labels)
     num_rows, num_bytes = len(ours.labels), path.stat().st_size
     del ours, others, theirs
-    timings = alternate(contenders, rounds=rounds)
+    timings = alternate({**contenders, **beside}, rounds=rounds)
     report = Report("read")
     for name, timing in timings.items():
         report.figures[f"{name} rows/s"] = num_rows / timing.median_s
         report.figures[f"{name} MB/s"] = num_bytes / timing.median_s / 1e6
         report.figures[f"{name} spread"] = timing.spread_frac
-    for rival in ("polars", "pyarrow"):
+    for rival in list(timings)[1:]:
         report.ratios[f"recmill/{rival}"] = median_ratio(timings, "recmill", rival)
-    report.notes = {"rows": num_rows, "MB": round(num_bytes / 1e6, 1), "threads": threads, "rounds": rounds}
+    report.notes = {"rows": num_rows, "MB": round(num_bytes / 1e6, 1), "rounds": rounds}
     return report
 
 
@@ -119,6 +191,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the synthetic file (1,000,000)")
     parser.add_argument("--file", type=Path, help="a Criteo text file to read instead")
     parser.add_argument("--threads", type=int, default=2, help="threads of recmill's reader (2)")
+    parser.add_argument("--vocabulary", action="store_true", help="look ids up in a vocabulary")
     args = parser.parse_args(argv)
     keep_freed_memory()  # as every training run does; it serves all contenders
     with tempfile.TemporaryDirectory() as scratch:
@@ -126,5 +199,12 @@ def main(argv: Sequence[str]) -> int:
         if path is None:
             write_criteo(SynthSpec(rows=args.rows, days=1, seed=0), Path(scratch) / "data")
             path = Path(scratch) / "data" / "day_0"
-        measure(path, rounds=args.rounds, threads=args.threads).show(as_json=args.json)
+        if args.vocabulary:
+            contenders = vocabulary_contenders(path, args.threads, Path(scratch))
+            beside = {"modulo": lambda: read_with_recmill(path, args.threads)}
+        else:
+            contenders, beside = modulo_contenders(path, args.threads), {}
+        report = measure(path, contenders, beside, rounds=args.rounds)
+        report.notes["threads"] = args.threads
+        report.show(as_json=args.json)
     return 0

@@ -8,6 +8,8 @@ dense    recmill's layers alone, on embeddings that are given: what no engine fo
 All use the same optimizer. The dense contender computes the gradient of the embeddings too, as every engine needs it.
 The raw contender opens its stream anew in every round and is timed from the moment its first blocks are parsed, over
 at least one full turn of its lanes, so that it parses as many rows as it trains on.
+
+With --vocabulary only two take turns: raw text encoded with a vocabulary on the fly, and the same rows prepared as npy.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +26,11 @@ from torch import Tensor, nn
 
 from benchmarks.plain_dlrm import PlainDlrm
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
+from recmill.cli.train import taken_over
 from recmill.config import from_tree, with_assignments
 from recmill.data.batch import Batch
+from recmill.data.opening import open_splits
+from recmill.data.prepare import PrepareJob, prepare
 from recmill.data.synthetic import SynthSpec, write_criteo
 from recmill.recipes import find_recipe
 from recmill.train.assemble import assemble
@@ -130,6 +136,32 @@ def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     return report
 
 
+def measure_prepared(config: TrainConfig, scratch: Path, *, rounds: int) -> Report:
+    """Raw text with a vocabulary against prepared rows, turn by turn on one model."""
+    out_dir = scratch / "prepared"
+    with closing(open_splits(config.data)) as splits:
+        prepare(PrepareJob(splits, config.data.schema_of_rows, out_dir))
+    tree = config.model_dump(mode="json", exclude_none=True)
+    raw_config = from_tree(TrainConfig, taken_over(tree, out_dir))
+    tree["data"]["dir"] = str(out_dir)
+    prepared_config = from_tree(TrainConfig, taken_over(tree, None))
+    parts = assemble(raw_config)
+    num_steps = -(-config.data.num_lanes * BLOCK_ROWS // config.data.global_batch)
+    with Inputs(raw_config) as raw, Inputs(prepared_config) as prepared:
+        contenders = {
+            "raw": Bench(parts, raw, [], num_steps).time_raw,
+            "prepared": Bench(parts, prepared, [], num_steps).time_raw,
+        }
+        timings = take_turns(contenders, rounds=rounds)
+    report = Report("train")
+    for name, timing in timings.items():
+        report.figures[f"{name} samples/s"] = num_steps * config.data.global_batch / timing.median_s
+        report.figures[f"{name} spread"] = timing.spread_frac
+    report.ratios["raw/prepared"] = median_ratio(timings, "raw", "prepared")
+    report.notes = {"table rows": sum(raw_config.data.num_table_rows), "steps": num_steps, "rounds": rounds}
+    return report
+
+
 def build_config(model: str, data_dir: Path, optimizer: str) -> TrainConfig:
     """The recipe of that name, endless, with one optimizer for all contenders."""
     tree = find_recipe(model)().model_dump(mode="json", exclude_none=True)
@@ -150,11 +182,15 @@ def main(argv: Sequence[str]) -> int:
         "--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)"
     )
     parser.add_argument("--rows", type=int, default=300_000, help="rows of the synthetic log (300,000)")
+    parser.add_argument("--vocabulary", action="store_true", help="raw text with a vocabulary against prepared rows")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
         data_dir = Path(scratch) / "data"
         write_criteo(SynthSpec(rows=args.rows, days=2, seed=0, scale=0.02), data_dir)
         config = build_config(args.model, data_dir, args.optimizer)
+        if args.vocabulary:
+            measure_prepared(config, Path(scratch), rounds=args.rounds).show(as_json=args.json)
+            return 0
         with Inputs(config) as inputs:
             with inputs.open_training(None) as stream:
                 batches = list(itertools.islice(stream, 16))

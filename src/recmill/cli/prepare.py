@@ -33,7 +33,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--preset", default="recmill", metavar="NAME", help="how columns are encoded (recmill)")
     parser.add_argument("--format", choices=("npy", "parquet"), default="npy", dest="store")
-    parser.add_argument("--memory", type=memory_bytes, default=2 << 30, metavar="SIZE", help="what it may use (2GiB)")
+    parser.add_argument("--memory", default="2GiB", metavar="SIZE", help="what it may use (2GiB)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="threads")
     parser.add_argument("--seed", type=int, metavar="S", help="shuffle the training rows (default: keep their order)")
     parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="columns of the text (criteo)")
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.jobs < 1:
         raise ConfigError(f"--jobs {args.jobs}: it takes at least one thread")
-    data = data_config(args)
+    memory, data = memory_bytes(args.memory), data_config(args)
     splits = open_splits(data)
     began = time.perf_counter()
     try:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
                 args.out,
                 args.preset,
                 args.store,
-                memory_bytes=args.memory,
+                memory_bytes=memory,
                 jobs=args.jobs,
                 seed=args.seed,
                 bad_rows=args.bad_rows,

@@ -97,7 +97,7 @@ class PrepareJob:
     def plan(self) -> Record:
         """All that the bytes of the result depend on, and the cut into parts."""
         return {
-            "preset": self.preset_name,
+            "preset": self.preset.name,
             "store": self.store,
             "seed": self.seed,
             "bad_rows": self.bad_rows,
