@@ -231,6 +231,8 @@ class Selection:
 
 
 def _in_order(kept: NDArray[np.void]) -> NDArray[np.void]:
+    if not kept["rank"].any():
+        return kept[np.argsort(kept["first"])]
     return kept[np.lexsort((kept["first"], kept["rank"]))]
 
 
@@ -281,7 +283,8 @@ def merge_runs(run_path: Path, run_lengths: Sequence[int], memory_bytes: int) ->
         limit = min(((last["rank"], last["first"]) for last in unfinished), default=None)
         taken = [head if limit is None else head[: _count_upto(head, limit)] for head in heads]
         places = [place + len(head) for place, head in zip(places, taken, strict=True)]
-        yield np.ascontiguousarray(_in_order(np.concatenate(taken))["value"])
+        merged = taken[0] if len(taken) == 1 else _in_order(np.concatenate(taken))
+        yield np.ascontiguousarray(merged["value"])
 
 
 def _count_upto(head: NDArray[np.void], limit: tuple[int, int]) -> int:

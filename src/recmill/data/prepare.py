@@ -39,6 +39,7 @@ from recmill.data.store.npy import NpyLayout
 from recmill.data.vocab import Vocabulary, VocabularyWriter
 from recmill.errors import BadRowError, DataError
 from recmill.files import refuse_occupied, require_free_space
+from recmill.memory import keep_freed_memory
 
 StoreName = Literal["npy", "parquet"]
 _PIECE_BYTES = 4 << 20  # text that is read at once
@@ -116,6 +117,7 @@ class PrepareJob:
 def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
     refuse_occupied(job.out_dir, overwrite=overwrite)
+    keep_freed_memory()  # every piece of text is parsed into as much memory as the one before
     if not job.parts:
         raise DataError("the files hold no line; there is nothing to prepare")
     text_bytes = sum(part.segment.num_bytes for part in job.parts)

@@ -10,6 +10,7 @@ column, at most half full.
 
 import json
 import mmap
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -123,11 +124,12 @@ class VocabularyWriter:
             _enter(chunk, row, table_rows, flat, np.uint64(64 - (num_slots.bit_length() - 1)))
             row += len(chunk)
         assert row == num_rows, f"{name}: {row - FIRST_VALUE_ROW} values where {num_values} were announced"
-        flat.flush()
         self._columns.append(ColumnFacts(name, num_values, table_rows, offset // _SLOT_BYTES, num_slots))
 
     def finish(self) -> None:
         """Seal the directory."""
+        with (self._directory / SLOTS).open("rb") as file:
+            os.fsync(file.fileno())
         content = {
             "format": _FORMAT,
             "missing_is_zero": self._missing_is_zero,
