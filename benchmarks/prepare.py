@@ -146,20 +146,30 @@ def compare_bytes(scratch: Path, num_rows: int) -> Report:
     data_dir = scratch / "data"
     write_criteo(SynthSpec(rows=num_rows, days=DAYS, seed=0, scale=0.01), data_dir)
     digests = list[str]()
-    for name, options, kills in (("one", ("--jobs", "1"), 0), ("two", ("--jobs", "2"), 0), ("killed", (), 3)):
-        command = _command(data_dir, scratch / name, "--seed", "5", "--memory", "64MiB", *options)
-        for _ in range(kills):
-            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(2.5)
-            child.send_signal(signal.SIGKILL)
-            child.wait()
-        subprocess.run(command, check=True, capture_output=True)
+    kills = 0
+    for name, options, kill_at in (("one", "1", ()), ("two", "2", ()), ("killed", "2", (10, 60, 110))):
+        command = _command(data_dir, scratch / name, "--seed", "5", "--memory", "64MiB", "--jobs", options)
+        for num_records in kill_at:
+            kills += _kill_when(command, scratch / f".{name}.preparing", num_records)
+        if not (scratch / name).exists():
+            subprocess.run(command, check=True, capture_output=True)
         manifest = json.loads((scratch / name / "manifest.json").read_text())
         digests.append(json.dumps(manifest["files"], sort_keys=True))
     report = Report("prepare")
     report.figures["different results"] = len(set(digests))
-    report.notes = {"rows": num_rows, "runs": "1 job, 2 jobs, killed 3 times"}
+    report.notes = {"rows": num_rows, "runs": f"1 job, 2 jobs, 2 jobs killed {kills} times"}
     return report
+
+
+def _kill_when(command: Sequence[str], work_dir: Path, num_records: int) -> bool:
+    """Start the command and kill it once so many parts are done; whether it was still running."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while child.poll() is None and len(list(work_dir.glob("*-*.json"))) < num_records:
+        time.sleep(0.005)
+    was_running = child.poll() is None
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    return was_running
 
 
 def _command(data_dir: Path, out_dir: Path, *options: str) -> list[str]:
