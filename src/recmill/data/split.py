@@ -16,6 +16,7 @@ from recmill.errors import DataError
 SplitName = Literal["train", "validation", "test"]
 SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
 
+_FAR_BYTES = 64 << 20
 _DAY = re.compile(r"day_(\d+)")
 
 
@@ -131,8 +132,13 @@ def count_rows(segment: Segment) -> int:
     """How many lines a segment has, an unfinished last one included."""
     if segment.num_bytes == 0:
         return 0
-    lines = int(count_lines(segment.source.buffer, segment.start, segment.stop))
-    return lines + int(segment.source.buffer[segment.stop - 1] != NEWLINE)
+    source, lines = segment.source, 0
+    for at in range(segment.start, segment.stop, _FAR_BYTES):
+        end = min(at + _FAR_BYTES, segment.stop)
+        lines += int(count_lines(source.buffer, at, end))
+        if segment.num_bytes > _FAR_BYTES:
+            source.forget(at, end)  # a long file does not stay in memory for having been counted
+    return lines + int(source.buffer[segment.stop - 1] != NEWLINE)
 
 
 def _cut(segments: Sequence[Segment], num_rows: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
@@ -158,4 +164,5 @@ def _line_start(segment: Segment, num_lines: int) -> int:
             newlines = np.flatnonzero(buffer[at:end] == NEWLINE)
             return at + int(newlines[num_lines - seen - 1]) + 1
         seen += here
+        segment.source.forget(at, end)
     return segment.stop  # an unfinished line is the last of them
