@@ -33,6 +33,14 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
         raise
 
 
+def write_at(descriptor: int, content: bytes, offset: int) -> None:
+    """Write all of it at a place of an open file; threads may write to one file at the same time."""
+    rest = memoryview(content)
+    while rest:
+        written = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[written:], offset + written
+
+
 @contextmanager
 def finished_dir(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a scratch directory that becomes `target` only if the body succeeds."""

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.cli.train import Verbs
+from recmill.cli.train import Verbs, add_set_option
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,14 +37,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="threads")
     parser.add_argument("--seed", type=int, metavar="S", help="shuffle the training rows (default: keep their order)")
     parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="columns of the text (criteo)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="assignments",
-        metavar="KEY=VALUE",
-        help="which lines are for what, e.g. data.holdout_frac=0.1",
-    )
+    add_set_option(parser, "which lines are for what, e.g. data.holdout_frac=0.1")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), default="fail")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     parser.set_defaults(run_verb=run)

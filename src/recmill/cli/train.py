@@ -26,19 +26,17 @@ def add_parser(verbs: Verbs) -> None:
     )
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the text: criteo, kaggle or a .toml file")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="assignments",
-        metavar="KEY=VALUE",
-        help="one setting, e.g. dense.lr=0.01",
-    )
+    add_set_option(parser, "one setting, e.g. dense.lr=0.01")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the run directory")
     existing.add_argument("--overwrite", action="store_true", help="replace the run directory")
     parser.set_defaults(run_verb=run)
+
+
+def add_set_option(parser: argparse.ArgumentParser, explanation: str) -> None:
+    """Any number of single settings."""
+    parser.add_argument("--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE", help=explanation)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -172,9 +172,6 @@ class RowReader:
     def __init__(self, layout: NpyLayout) -> None:
         self._layout = layout
 
-    def compile(self) -> None:
-        """There is no kernel here."""
-
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this layout, not yet filled."""
         return empty_columns(num_rows, self._layout.num_dense, self._layout.num_slots)

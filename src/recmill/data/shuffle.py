@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
 from recmill.data.store.npy import NpyLayout
+from recmill.files import write_at
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64, rng, stream_key
 
@@ -84,7 +85,7 @@ class Scatter:
         ends = np.cumsum(counts)
         for bucket in np.flatnonzero(counts).tolist():
             piece = rows[ends[bucket] - counts[bucket] : ends[bucket]]
-            _write_at(bucket_path(self._directory, bucket), piece, int(self._places[bucket]))
+            _write_rows(bucket_path(self._directory, bucket), piece, int(self._places[bucket]))
         self._places += counts
 
 
@@ -93,13 +94,10 @@ def bucket_path(directory: Path, bucket: int) -> Path:
     return directory / f"bucket-{bucket:05d}"
 
 
-def _write_at(path: Path, rows: NDArray[np.void], first_row: int) -> None:
+def _write_rows(path: Path, rows: NDArray[np.void], first_row: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
-        rest, offset = memoryview(rows.tobytes()), first_row * rows.dtype.itemsize
-        while rest:
-            written = os.pwrite(descriptor, rest, offset)
-            rest, offset = rest[written:], offset + written
+        write_at(descriptor, rows.tobytes(), first_row * rows.dtype.itemsize)
     finally:
         os.close(descriptor)
 

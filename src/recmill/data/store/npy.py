@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
 from recmill.errors import DataError
+from recmill.files import write_at
 
 Access = Literal["mapped", "memory", "streamed"]
 KINDS = ("dense", "sparse", "labels")
@@ -60,7 +61,7 @@ class NpyFile:
         arrays = {"dense": columns.dense, "sparse": columns.ids, "labels": columns.labels}
         for kind, array in arrays.items():
             content = np.ascontiguousarray(array, self._layout.dtype(kind))
-            _write_all(self._files[kind], content, self._starts[kind] + first_row * self._row_bytes(kind))
+            write_at(self._files[kind], content.tobytes(), self._starts[kind] + first_row * self._row_bytes(kind))
 
     def close(self) -> None:
         """Hand what was written to the disk."""
@@ -79,13 +80,6 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
         out, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     )
     return out.getvalue()
-
-
-def _write_all(descriptor: int, content: NDArray[Any], offset: int) -> None:
-    rest = memoryview(content.tobytes())
-    while rest:
-        written = os.pwrite(descriptor, rest, offset)
-        rest, offset = rest[written:], offset + written
 
 
 class NpyTable:
