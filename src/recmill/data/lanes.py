@@ -41,6 +41,12 @@ def _deal(
     return len(shares), at
 
 
+def compile_deal(nothing: Columns) -> None:
+    """Have the kernel compiled, or loaded from its cache, for columns like these, which hold no row."""
+    no_lanes = np.empty(0, np.int64)
+    _deal(0, no_lanes, no_lanes.reshape(0, 3), no_lanes, np.empty((0, 3), np.uint64), nothing, 0)
+
+
 class Lanes:
     """What a process reads: for every lane its blocks, parsed ahead, the one it has open, and a cursor."""
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Columns, Cursor, Position
-from recmill.data.lanes import Lanes
+from recmill.data.lanes import Lanes, compile_deal
 from recmill.data.reader import Block
 from recmill.errors import DataError
 from recmill.jit import njit, uint64
@@ -169,6 +169,13 @@ def _copy_shuffled(source: Columns, key: np.uint64, epoch: int, number: int, out
             out.dense[i, column] = source.dense[row, column]
         for column in range(source.ids.shape[1]):
             out.ids[i, column] = source.ids[row, column]
+
+
+def compile_kernels(reader: Reader) -> None:
+    """Have what shuffles and deals rows compiled now rather than while someone waits for a batch."""
+    nothing = reader.room_for(0)
+    _copy_shuffled(nothing, np.uint64(0), 0, 0, nothing)
+    compile_deal(nothing)
 
 
 def _give_way() -> None:

@@ -11,7 +11,7 @@ from recmill.data.prepared import Prepared, is_prepared
 from recmill.data.reader import TextReader
 from recmill.data.source import Segment
 from recmill.data.split import SplitName
-from recmill.data.stream import Order, ReadAhead, Stream, Stretch
+from recmill.data.stream import Order, ReadAhead, Stream, Stretch, compile_kernels
 from recmill.data.text import count_lines
 from recmill.data.vocab import Vocabulary
 from recmill.errors import ConfigError
@@ -95,6 +95,7 @@ class Inputs:
             raise ConfigError("data.dir is not set; give the directory of the click logs with --data DIR")
         self._config = config
         self._rows = PreparedRows(config) if is_prepared(Path(config.data.dir)) else RawRows(config)
+        compile_kernels(self._rows.reader)
 
     def open_training(self, start: Position | None) -> Stream:
         """Shuffled batches from a position on."""
