@@ -14,9 +14,8 @@ from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 
 MISSING = int(MISSING_CATEGORY)
 ABSENT = int(ABSENT_CATEGORY)
-# what marks a slot without a value is none, and counting passes over it
-large = st.integers(2**63 + 1, 2**64 - 1).filter(lambda value: value != ABSENT)
-values = st.integers(0, 30) | large | st.just(MISSING) | st.just(ABSENT)
+# in a column of one value the mark of an empty slot is a number like any other, and counted
+values = st.integers(0, 30) | st.integers(2**63 + 1, 2**64 - 1) | st.just(MISSING) | st.just(ABSENT)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +42,7 @@ def _census(
 
 
 def _expected(column: list[int], selection: Selection, *, missing_is_zero: bool) -> list[int]:
-    passed_over = (ABSENT,) if missing_is_zero else (ABSENT, MISSING)
-    seen = [0 if value == MISSING else value for value in column if value not in passed_over]
+    seen = [0 if value == MISSING else value for value in column if missing_is_zero or value != MISSING]
     counts = Counter(seen)  # keeps the order in which values came first
     kept = [value for value, count in counts.items() if count >= selection.min_count]
     if selection.by_frequency:
@@ -99,6 +97,21 @@ def test_more_values_than_a_table_begins_with(directory: Path) -> None:
     lengths = merge_column(files, 1, selection, 1 << 16, directory / "runs")
     actual = np.concatenate(list(merge_runs(directory / "runs", lengths, 1 << 19)))
     assert actual.tolist() == list(dict.fromkeys(b for _, b in rows))
+
+
+@pytest.mark.parametrize("missing_is_zero", [False, True])
+def test_empty_slots_are_passed_over_only_where_a_column_has_several(directory: Path, missing_is_zero: bool) -> None:
+    """Three slots, the last two of them of one column."""
+    census = PartCensus((0, 1, 1), 0, missing_is_zero=missing_is_zero)
+    values = np.array([[ABSENT, 5, ABSENT], [7, MISSING, ABSENT], [ABSENT, 6, 5]], np.uint64)
+    census.add(RawColumns(np.zeros(3, np.float32), np.zeros((3, 0)), values))
+    census.write(directory / "several")
+    counted = list[list[int]]()
+    for column in range(2):
+        files = [CensusFile(directory / "several", 2)]
+        lengths = merge_column(files, column, Selection(by_frequency=False), 1 << 20, directory / "runs")
+        counted.append([int(v) for chunk in merge_runs(directory / "runs", lengths, 1 << 20) for v in chunk])
+    assert counted == [[ABSENT, 7], [5, 0, 6] if missing_is_zero else [5, 6]]
 
 
 def test_labels_and_numbers_are_counted_too() -> None:

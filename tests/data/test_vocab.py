@@ -13,8 +13,9 @@ from recmill.data.schema import Column, Schema
 from recmill.data.vocab import COLUMNS, SLOTS, Vocabulary, VocabularyWriter, look_up
 from recmill.errors import DataError
 
-NO_VALUES = (int(MISSING_CATEGORY), int(ABSENT_CATEGORY))
-any_values = st.lists(st.integers(0, 2**64 - 1).filter(lambda v: v not in NO_VALUES), unique=True, max_size=60)
+MISSING, ABSENT = int(MISSING_CATEGORY), int(ABSENT_CATEGORY)
+some_value = st.integers(0, 2**64 - 1) | st.just(ABSENT)  # in a column of one value, a number like any other
+any_values = st.lists(some_value.filter(lambda v: v != MISSING), unique=True, max_size=60)
 
 
 def _schema(*names: str) -> Schema:
@@ -53,15 +54,24 @@ def test_it_answers_as_a_dictionary(
         rows = min(len(values) + 2, cap or len(values) + 2)
         assert vocabulary.table_rows[column] == rows
         known = {value: (i + 2) % rows for i, value in enumerate(values)}
-        questions = [*values, *asked, *NO_VALUES]
+        questions = [*values, *asked, MISSING, ABSENT]
         raw = np.full((len(questions), len(columns)), 5, np.uint64)
         raw[:, column] = np.array(questions, np.uint64)
         ids = np.empty(raw.shape, np.int64)
         look_up(raw, plan, ids)
         missing = known.get(0, 1) if missing_is_zero else 0
-        known |= {int(MISSING_CATEGORY): missing, int(ABSENT_CATEGORY): -1}
+        known |= {MISSING: missing}
         expected = [known.get(value, 1) for value in questions]
         assert ids[:, column].tolist() == expected
+
+
+def test_only_one_of_several_slots_may_be_empty(tmp_path: Path) -> None:
+    vocabulary = _freeze(tmp_path, [[ABSENT, 5], [5, 6]])
+    several = Column(name="cat_1", role="category", kind="int", inner_separator="|", max_values=2)
+    schema = _schema("cat_0").model_copy(update={"columns": (*_schema("cat_0").columns, several)})
+    ids = np.empty((2, 3), np.int64)
+    look_up(np.array([[ABSENT, 6, ABSENT], [5, MISSING, ABSENT]], np.uint64), vocabulary.plan(schema), ids)
+    assert ids.tolist() == [[2, 3, -1], [3, 0, -1]]
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:

@@ -64,9 +64,10 @@ def hash_rows(raw: RawColumns) -> Words:
 
 def _without_absent(raw: RawColumns, schema: Schema) -> RawColumns:
     """Slots that a row of several values leaves empty count as missing."""
-    if schema.num_slots == len(schema.category_names):
+    may_be_absent = schema.slots_may_be_absent
+    if not any(may_be_absent):
         return raw
-    values = np.where(raw.values == ABSENT_CATEGORY, MISSING_CATEGORY, raw.values)
+    values = np.where((raw.values == ABSENT_CATEGORY) & np.array(may_be_absent), MISSING_CATEGORY, raw.values)
     return RawColumns(raw.labels, raw.numbers, values)
 
 

@@ -59,9 +59,16 @@ def _note(slots: Slots, value: np.uint64, count: int, first: int) -> bool:
     return is_new
 
 
+class Reading(NamedTuple):
+    """How the values of a column are to be understood."""
+
+    missing_is_zero: bool
+    may_be_absent: bool  # the column has several slots, and a row may leave some of them empty
+
+
 @njit(nogil=True, cache=True)
 def _note_values(
-    values: NDArray[np.uint64], first: int, step: int, missing_is_zero: bool, slots: Slots, room: int
+    values: NDArray[np.uint64], first: int, step: int, reading: Reading, slots: Slots, room: int
 ) -> tuple[int, int]:
     """Count values until `room` new ones are met; how many were taken, and how many of them are new."""
     num_new = 0
@@ -69,10 +76,10 @@ def _note_values(
         if num_new == room:
             return row, num_new
         value = values[row]
-        if value == ABSENT_CATEGORY:
+        if value == ABSENT_CATEGORY and reading.may_be_absent:
             continue
         if value == MISSING_CATEGORY:
-            if not missing_is_zero:
+            if not reading.missing_is_zero:
                 continue
             value = uint64(0)
         num_new += _note(slots, value, 1, first + row * step)
@@ -121,12 +128,12 @@ class Counter:
         self._slots = _new_slots(_SMALLEST)
         self.num_values = 0
 
-    def note_values(self, values: NDArray[np.uint64], first: int, step: int, *, missing_is_zero: bool) -> None:
+    def note_values(self, values: NDArray[np.uint64], first: int, step: int, reading: Reading) -> None:
         """Count the values of rows, the first of which stands at position `first`, the others `step` behind another."""
         row = 0
         while row < len(values):
             room = len(self._slots.values) // 2 - self.num_values
-            taken, num_new = _note_values(values[row:], first + row * step, step, missing_is_zero, self._slots, room)
+            taken, num_new = _note_values(values[row:], first + row * step, step, reading, self._slots, room)
             row += taken
             self.num_values += num_new
             self._reserve(1)
@@ -167,8 +174,8 @@ class PartCensus:
         """The column of each slot of a row is given; none leaves the values alone."""
         self._slot_columns = slot_columns
         self._counters = [Counter() for _ in range(max(slot_columns, default=-1) + 1)]
+        self._readings = [Reading(missing_is_zero, slot_columns.count(column) > 1) for column in slot_columns]
         self._position = first_position
-        self._missing_is_zero = missing_is_zero
         self.num_rows = 0
         self.num_clicks = 0
         self.smallest = 0.0
@@ -178,7 +185,7 @@ class PartCensus:
         num_slots = len(self._slot_columns)
         for slot, column in enumerate(self._slot_columns):
             values, first = np.ascontiguousarray(raw.values[:, slot]), self._position * num_slots + slot
-            self._counters[column].note_values(values, first, num_slots, missing_is_zero=self._missing_is_zero)
+            self._counters[column].note_values(values, first, num_slots, self._readings[slot])
         self._position += len(raw.labels)
         self.num_rows += len(raw.labels)
         self.num_clicks += int(raw.labels.sum(dtype=np.float64))

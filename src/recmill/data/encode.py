@@ -109,7 +109,7 @@ def category_plan(encoding: Encoding, schema: Schema, table_rows: tuple[int, ...
         1.0 / num_rows,
         np.array([stream_key(0, "salt", column.name) for column, _ in slots], np.uint64),
         reserved,
-        np.array([column.inner_separator is not None for column, _ in slots], np.bool_),
+        np.array(schema.slots_may_be_absent, np.bool_),
         is_plain and max(table_rows, default=0) < 1 << 31,
     )
 

@@ -152,6 +152,11 @@ class Schema(Settings):
         return tuple(i for i, column in enumerate(self.of_role("category")) for _ in range(column.num_slots))
 
     @property
+    def slots_may_be_absent(self) -> tuple[bool, ...]:
+        """For every slot, whether a row may leave it empty: one of several of a column."""
+        return tuple(column.num_slots > 1 for column in self.of_role("category") for _ in range(column.num_slots))
+
+    @property
     def slot_names(self) -> tuple[str, ...]:
         """For every slot its column's name, with its place if there are several."""
         return tuple(

@@ -40,10 +40,17 @@ class LookUp(NamedTuple):
     slots: NDArray[np.uint64]  # (slots, 2): value and row
     first_slots: NDArray[np.int64]
     shifts: NDArray[np.uint64]  # a table of 2^k slots has shift 64 − k
+    may_be_absent: NDArray[np.bool_]  # one of several slots of a column
     missing_is_zero: bool
 
 
-NO_LOOK_UP = LookUp(np.frombuffer(b"", np.uint64).reshape(0, 2), np.empty(0, np.int64), np.empty(0, np.uint64), False)
+NO_LOOK_UP = LookUp(
+    np.frombuffer(b"", np.uint64).reshape(0, 2),
+    np.empty(0, np.int64),
+    np.empty(0, np.uint64),
+    np.empty(0, np.bool_),
+    False,
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ def look_up(values: NDArray[np.uint64], plan: LookUp, ids: NDArray[np.int64]) ->
                 slot = (slot + uint64(1)) & mask
                 found = plan.slots[first + slot, 0]
             known = np.int64(plan.slots[first + slot, 1]) if found == value else np.int64(UNKNOWN_ROW)
-            known = np.int64(-1) if value == ABSENT_CATEGORY else known
+            known = np.int64(-1) if value == ABSENT_CATEGORY and plan.may_be_absent[column] else known
             ids[row, column] = np.int64(MISSING_ROW) if is_missing and not plan.missing_is_zero else known
 
 
@@ -182,4 +189,5 @@ class Vocabulary:
         columns = [self.columns[i] for i in schema.slot_columns]
         first_slots = np.array([column.first_slot for column in columns], np.int64)
         shifts = np.array([64 - (column.num_slots.bit_length() - 1) for column in columns], np.uint64)
-        return LookUp(self._slots, first_slots, shifts, self.missing_is_zero)
+        may_be_absent = np.array(schema.slots_may_be_absent, np.bool_)
+        return LookUp(self._slots, first_slots, shifts, may_be_absent, self.missing_is_zero)
