@@ -131,11 +131,13 @@ def test_what_does_not_go_with_a_role_is_refused_by_name(column: dict[str, objec
 
 
 def test_a_column_of_several_values_needs_a_separator_and_a_limit() -> None:
-    for given in ({"inner_separator": "|"}, {"max_values": 3}):
-        with pytest.raises(ConfigError, match=r"^column x: .*; a field of several values needs both$"):
-            from_tree(Column, {"name": "x", "role": "category", "kind": "int", **given})
-    with pytest.raises(ConfigError, match="only categories may be several in one field"):
-        Column(name="x", role="dense", kind="int", inner_separator="|", max_values=3)
+    with pytest.raises(ConfigError, match=r"^column x: .*; a field of several values needs both$"):
+        from_tree(Column, {"name": "x", "role": "category", "kind": "int", "inner_separator": "|"})
+    with pytest.raises(ConfigError, match=r"column x has max_values = 3 and .*; a field of several values needs both$"):
+        schema_of(Column(name="x", role="category", kind="int", max_values=3))
+    for given in ({"inner_separator": "|", "max_values": 3}, {"max_values": 3}):
+        with pytest.raises(ConfigError, match="only categories may be several in one field"):
+            from_tree(Column, {"name": "x", "role": "dense", "kind": "int", **given})
     for inner in (",", "7", "||", ""):
         tags = Column(name="tags", role="category", kind="string", inner_separator=inner, max_values=3)
         with pytest.raises(ConfigError, match="cannot separate the values of column tags; use a bar or a semicolon"):

@@ -5,9 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
+from numpy.typing import NDArray
 
+from recmill.data.parquet_source import RawSegment, RawSource
 from recmill.data.source import Segment, Source
 from recmill.data.split import (
     SPLIT_NAMES,
@@ -36,8 +39,13 @@ def _complaint_of_days(directory: Path) -> str:
     return str(caught.value)
 
 
-def _lines(segments: tuple[Segment, ...]) -> list[bytes]:
-    return [line for s in segments for line in lines_of(s.source.buffer[s.start : s.stop].tobytes())]
+def _text(source: RawSource) -> NDArray[np.uint8]:
+    assert isinstance(source, Source)
+    return source.buffer
+
+
+def _lines(segments: tuple[RawSegment, ...]) -> list[bytes]:
+    return [line for s in segments for line in lines_of(_text(s.source)[s.start : s.stop].tobytes())]
 
 
 # Finding days.
@@ -72,7 +80,10 @@ def test_a_day_twice_is_refused(tmp_path: Path, twin: str) -> None:
 
 def test_no_days_are_refused(tmp_path: Path) -> None:
     _make(tmp_path, "train.csv")
-    assert _complaint_of_days(tmp_path) == f"{tmp_path} holds no files named day_0, day_1, … (plain, .gz or .zst)"
+    assert (
+        _complaint_of_days(tmp_path)
+        == f"{tmp_path} holds no files named day_0, day_1, … (plain, .gz, .zst or .parquet)"
+    )
 
 
 def test_no_directory_is_refused_with_a_way_out(tmp_path: Path) -> None:
@@ -157,7 +168,7 @@ def test_one_day_is_not_enough(tmp_path: Path) -> None:
 def test_closing_splits_closes_their_sources(tmp_path: Path) -> None:
     splits = split_by_day(_make(tmp_path, "day_0", "day_1"))
     splits.close()
-    assert [len(s.source.buffer) for name in SPLIT_NAMES for s in splits.of(name)] == [0, 0, 0]
+    assert [len(_text(s.source)) for name in SPLIT_NAMES for s in splits.of(name)] == [0, 0, 0]
 
 
 # The last lines of all files.

@@ -19,7 +19,8 @@ import numpy as np
 
 from recmill.data.audit_report import AuditReport, BadLines, Limits, SplitFacts, describe_rows
 from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
-from recmill.data.header import open_source
+from recmill.data.opening import open_log
+from recmill.data.parquet_source import RawSource
 from recmill.data.profile import CategoryColumn, DenseColumn
 from recmill.data.raw import MAX_BAD_LINES, BadLine, RawChunk, compile_reader, empty_raw, read_chunks
 from recmill.data.reader import BadRowPolicy
@@ -162,8 +163,9 @@ def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], 
     bad, num_bad, gave_up = list[BadLine](), 0, False
     with ThreadPoolExecutor(files.threads) as pool, closing(_read_files(files, pool)) as chunks:
         audit = Audit(files.schema, pool)
-        for split, path, line, chunk in chunks:
-            bad += [BadLine(path, line + before, wrong) for before, wrong in chunk.bad[: MAX_BAD_LINES - len(bad)]]
+        for split, source, line, chunk in chunks:
+            some = chunk.bad[: MAX_BAD_LINES - len(bad)]
+            bad += [BadLine(source.place(line + before), wrong) for before, wrong in some]
             if bad and files.bad_rows == "fail":
                 raise BadRowError(f"{bad[0].describe()} (pass --bad-rows skip to count such rows and go on)")
             num_bad += chunk.num_bad
@@ -176,7 +178,9 @@ def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], 
         return audit.report(limits, BadLines(num_bad, tuple(wrong.describe() for wrong in bad), gave_up))
 
 
-def _read_files(files: AuditInput, pool: ThreadPoolExecutor) -> Generator[tuple[AuditedSplit, Path, int, RawChunk]]:
+def _read_files(
+    files: AuditInput, pool: ThreadPoolExecutor
+) -> Generator[tuple[AuditedSplit, RawSource, int, RawChunk]]:
     """The chunks of all files, each with its split, its file and the number of its first line.
 
     A file is opened when its turn comes and given back after it: unpacking one takes disk space.
@@ -185,9 +189,9 @@ def _read_files(files: AuditInput, pool: ThreadPoolExecutor) -> Generator[tuple[
     for split, path in ((split, path) for split, paths in splits.items() for path in paths):
         line = 1 + int(files.schema.header)
         with (
-            closing(open_source(path, files.schema)) as source,
+            closing(open_log(path, files.schema)) as source,
             closing(read_chunks(whole(source), files.schema, pool, num_ahead=files.threads + 1)) as chunks,
         ):
             for chunk in chunks:
-                yield split, path, line, chunk
+                yield split, source, line, chunk
                 line += chunk.num_lines

@@ -37,7 +37,7 @@ class DataConfig(Settings):
     bad_rows: Literal["fail", "skip"] = "fail"
     num_lanes: int = Field(default=64, ge=1, le=4096)
     block_bytes: int = Field(default=256 << 10, ge=1)  # of raw text, shuffled as one
-    block_rows: int = Field(default=1024, ge=1)  # of prepared rows, likewise
+    block_rows: int = Field(default=1024, ge=1)  # of prepared rows and of Parquet, likewise
     access: Access = "mapped"  # of prepared rows: through the page cache, all in memory, or read as needed
     verify: bool = False  # compare prepared files with their checksums before training
     vocabulary: str = ""  # the directory of the vocabulary with which raw text is encoded

@@ -216,7 +216,7 @@ def _gather_others(text: Text, run: Run, work: Workspace, first_row: int, end_ro
 
 
 @njit(nogil=True, cache=True)
-def _one_of_several(text: Text, kind: int, begin: np.int64, end: np.int64) -> tuple[np.uint64, bool]:
+def one_of_several(text: Text, kind: int, begin: np.int64, end: np.int64) -> tuple[np.uint64, bool]:
     """The value between two inner separators, and whether it is one."""
     if kind == HEX_CATEGORIES:
         word = load_u64(text.buffer, begin)
@@ -240,7 +240,7 @@ def _gather_several(text: Text, run: Run, work: Workspace, first_row: int, end_r
             while stop < end and item(text.buffer, stop) != run.inner_separator:
                 stop += 1
             if stop > begin:
-                values[count], is_value = _one_of_several(text, run.kind, begin, stop)
+                values[count], is_value = one_of_several(text, run.kind, begin, stop)
                 if not is_value:
                     return row
                 count += 1

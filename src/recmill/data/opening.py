@@ -5,14 +5,28 @@ from pathlib import Path
 
 from recmill.data.config import DataConfig
 from recmill.data.header import open_source
-from recmill.data.split import Splits, find_days, find_files, split_by_day, split_tail, whole
+from recmill.data.parquet_source import ParquetSource, RawSource
+from recmill.data.schema import Schema
+from recmill.data.split import PARQUET, Splits, find_days, find_files, split_by_day, split_tail, whole
 from recmill.errors import ConfigError
+
+
+def open_log(path: Path, schema: Schema) -> RawSource:
+    """A file of the format that the schema is for."""
+    if schema.format == "parquet":
+        return ParquetSource(path, schema)
+    if path.suffix == PARQUET:
+        raise ConfigError(
+            f"{path} is Parquet, and schema {schema.name} is one of text; "
+            f"`recmill schema infer {path.name} --out FILE.toml` writes one that fits, to be given as --schema"
+        )
+    return open_source(path, schema)
 
 
 def open_splits(data: DataConfig) -> Splits:
     """By day, by patterns, or by the last lines, as the settings say."""
     data_dir = Path(data.dir)
-    open_one = partial(open_source, schema=data.schema_of_rows)
+    open_one = partial(open_log, schema=data.schema_of_rows)
     if data.has_holdout:
         segments = [whole(open_one(path)) for path in _training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows)

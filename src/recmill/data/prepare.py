@@ -26,16 +26,18 @@ import numpy as np
 from recmill.data.batch import Columns
 from recmill.data.census import CensusFile, PartCensus, merge_column, merge_runs, take_values
 from recmill.data.encode import Encoding
+from recmill.data.parquet_reader import ParquetReader, build_reader
+from recmill.data.parquet_source import RawSegment
 from recmill.data.prepared import VOCABULARY, Facts, seal
 from recmill.data.presets import Preset, find_preset
 from recmill.data.raw import compile_reader, read_raw
 from recmill.data.reader import BadRowPolicy, TextReader, complain
 from recmill.data.schema import Schema
 from recmill.data.sinks import NpySink, Output, ParquetSink, Shuffle, Sink
-from recmill.data.source import Segment
 from recmill.data.split import SPLIT_NAMES, SplitName, Splits
 from recmill.data.stages import OnProgress, Record, Stages, say_nothing
 from recmill.data.store.npy import NpyLayout
+from recmill.data.stream import Reader
 from recmill.data.vocab import Vocabulary, VocabularyWriter
 from recmill.errors import BadRowError, DataError
 from recmill.files import refuse_occupied, require_free_space
@@ -55,7 +57,7 @@ class Part:
     """Lines that are read as one: of one file and one subset."""
 
     subset: SplitName
-    segment: Segment
+    segment: RawSegment
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,7 @@ class PrepareJob:
         """The input in the order of its files: the position of a row is its part's number and its place there."""
         ordered = [(name, segment) for name in SPLIT_NAMES for segment in self.splits.of(name)]
         step = self.part_bytes or min(_MAX_PART_BYTES, max(_MIN_PART_BYTES, self.memory_bytes // _PARTS_IN_MEMORY))
-        return tuple(
-            Part(name, segment.part(start, start + step))
-            for name, segment in ordered
-            for start in range(0, segment.num_bytes, step)
-        )
+        return tuple(Part(name, piece) for name, segment in ordered for piece in segment.cut(step))
 
     @property
     def work_dir(self) -> Path:
@@ -244,10 +242,10 @@ class _Preparation:
     def _run_path(self, column: int) -> Path:
         return self._job.work_dir / f"merge-{column:05d}.bin"
 
-    def _reader(self, encoding: Encoding, vocabulary: Vocabulary | None) -> TextReader:
+    def _reader(self, encoding: Encoding, vocabulary: Vocabulary | None) -> TextReader | ParquetReader:
         job = self._job
         table_rows = vocabulary.table_rows if vocabulary else (1 << 20,) * len(job.schema.category_names)
-        return TextReader(job.schema, encoding, table_rows, job.bad_rows, vocabulary)
+        return build_reader(job.schema, encoding, table_rows, job.bad_rows, vocabulary)
 
     def _open_sink(self, counts: Sequence[Record], table_rows: tuple[int, ...]) -> Sink:
         job = self._job
@@ -267,7 +265,7 @@ class _Preparation:
             return ParquetSink(outputs, self._result_dir, layout, shuffle)
         return NpySink(outputs, self._result_dir, layout, shuffle)
 
-    def _encode(self, part: int, reader: TextReader, sink: Sink) -> Record:
+    def _encode(self, part: int, reader: Reader, sink: Sink) -> Record:
         with sink.open_part(part) as writer:
             for columns in _encoded(reader, self._job.parts[part].segment):
                 writer.write(columns)
@@ -279,13 +277,12 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
-def _encoded(reader: TextReader, segment: Segment) -> Iterator[Columns]:
+def _encoded(reader: Reader, segment: RawSegment) -> Iterator[Columns]:
     for piece in _pieces(segment):
         yield reader.read([piece]).columns
 
 
-def _pieces(segment: Segment) -> Iterator[Segment]:
-    for start in range(0, segment.num_bytes, _PIECE_BYTES):
-        piece = segment.part(start, start + _PIECE_BYTES)
+def _pieces(segment: RawSegment) -> Iterator[RawSegment]:
+    for piece in segment.cut(_PIECE_BYTES):
         yield piece
         piece.source.forget(piece.start, piece.stop)  # or the whole text would count as ours in the end

@@ -1,15 +1,16 @@
-"""Text segments to raw columns, chunk by chunk and in their order, parsed ahead by a pool of threads."""
+"""Segments of text or Parquet to raw columns, chunk by chunk and in their order, parsed ahead by a pool of threads."""
 
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.data.cells import compile_cells
 from recmill.data.fields import RawColumns, Workspace
+from recmill.data.parquet_source import ParquetSegment, RawSegment
 from recmill.data.reader import WORKSPACE_ROWS
 from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Schema
@@ -23,15 +24,14 @@ MAX_BAD_LINES = 10  # kept with their text, per chunk
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that is no row, and its number in the file, from 1."""
+    """A line that is no row, and where it stands: the file, and its number there, from 1."""
 
-    path: Path
-    line: int
+    place: str
     bad: BadRow
 
     def describe(self) -> str:
         """The place and the complaint."""
-        return f"{self.path}:{self.line}: {self.bad.describe()}"
+        return f"{self.place}: {self.bad.describe()}"
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,23 @@ def _read_range(
     return row, at, status
 
 
-def read_raw(segment: Segment, schema: Schema) -> RawChunk:
+def read_raw(segment: RawSegment, schema: Schema) -> RawChunk:
     """The rows of a segment, and the first of its bad lines."""
+    return _read_parquet(segment) if isinstance(segment, ParquetSegment) else _read_text(segment, schema)
+
+
+def _read_parquet(segment: ParquetSegment) -> RawChunk:
+    source, rows = segment.source, segment.source.read(segment.start, segment.stop)
+    good = rows.without_bad()
+    raw = RawColumns(good.labels, np.asfortranarray(good.numbers), np.asfortranarray(good.values))
+    bad = [
+        (row, source.describe(segment.start + row, int(rows.flaws[row])))
+        for row in np.flatnonzero(rows.flaws)[:MAX_BAD_LINES].tolist()
+    ]
+    return RawChunk(raw, segment.extent, tuple(bad))
+
+
+def _read_text(segment: Segment, schema: Schema) -> RawChunk:
     source, at = segment.source, segment.start
     room = empty_raw(_count_room(segment, schema), schema)
     layout, work = schema.layout(), _workspace(schema)
@@ -107,12 +122,14 @@ def read_raw(segment: Segment, schema: Schema) -> RawChunk:
     return RawChunk(RawColumns(room.labels[:row], room.numbers[:row], room.values[:row]), num_lines, tuple(bad))
 
 
-def read_chunks(segment: Segment, schema: Schema, pool: ThreadPoolExecutor, *, num_ahead: int) -> Generator[RawChunk]:
+def read_chunks(
+    segment: RawSegment, schema: Schema, pool: ThreadPoolExecutor, *, num_ahead: int
+) -> Generator[RawChunk]:
     """The chunks of a segment in their order, at most `num_ahead` of them in memory or in the making."""
     waiting: deque[Future[RawChunk]] = deque()
     try:
-        for start in range(0, segment.num_bytes, CHUNK_BYTES):
-            waiting.append(pool.submit(read_raw, segment.part(start, start + CHUNK_BYTES), schema))
+        for part in segment.cut(CHUNK_BYTES):
+            waiting.append(pool.submit(read_raw, part, schema))
             if len(waiting) == num_ahead:
                 yield waiting.popleft().result()
         while waiting:
@@ -124,6 +141,9 @@ def read_chunks(segment: Segment, schema: Schema, pool: ThreadPoolExecutor, *, n
 
 def compile_reader(schema: Schema) -> None:
     """Have the kernels compiled, or loaded from their cache, before anyone waits for rows."""
+    if schema.format == "parquet":
+        compile_cells()
+        return
     nothing = np.frombuffer(b"", np.uint8)  # read-only, as the bytes of a mapped file are
     count_lines(nothing, 0, 0)
     _read_range(nothing, 0, 0, schema.layout(), _workspace(schema), empty_raw(0, schema), 0)

@@ -10,22 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns, empty_columns
-from recmill.data.encode import (
-    CategoryPlan,
-    DensePlan,
-    Encoding,
-    category_plan,
-    dense_plan,
-    encode_categories,
-    encode_dense,
-)
+from recmill.data.encode import Encoding
+from recmill.data.encoder import Encoder, build_encoder, encode_rows
 from recmill.data.fields import RawColumns, Workspace
+from recmill.data.parquet_source import RawSource
 from recmill.data.rows import BadRow, Row, read_row
 from recmill.data.schema import Schema
 from recmill.data.source import Segment, Source
 from recmill.data.split import count_rows
 from recmill.data.text import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
-from recmill.data.vocab import NO_LOOK_UP, LookUp, Vocabulary, look_up
+from recmill.data.vocab import Vocabulary
 from recmill.errors import BadRowError
 from recmill.jit import njit
 
@@ -39,20 +33,7 @@ class Plans(NamedTuple):
     """All that turns text into encoded columns."""
 
     layout: Layout
-    dense: DensePlan
-    categories: CategoryPlan
-    look_up: LookUp
-    use_look_up: bool
-
-
-@njit(nogil=True, cache=True)
-def _encode_rows(raw: RawColumns, num_rows: int, plans: Plans, out: Columns, at: int) -> None:
-    encode_dense(raw.numbers[:num_rows], plans.dense, out.dense[at : at + num_rows])
-    if plans.use_look_up:
-        look_up(raw.values[:num_rows], plans.look_up, out.ids[at : at + num_rows])
-    else:
-        encode_categories(raw.values[:num_rows], plans.categories, out.ids[at : at + num_rows])
-    out.labels[at : at + num_rows] = raw.labels[:num_rows]
+    encoder: Encoder
 
 
 @njit(nogil=True, cache=True)
@@ -63,7 +44,7 @@ def _read_range(
     at, row, status = start, first_row, FULL
     while status == FULL:
         count, at, status = parse_rows(buffer, at, stop, plans.layout, work)
-        _encode_rows(work.raw, count, plans, out, row)
+        encode_rows(work.raw, count, plans.encoder, out, row)
         row += count
     return row, at, status
 
@@ -89,11 +70,8 @@ class TextReader:
     _of_thread: threading.local = field(init=False, repr=False, compare=False, default_factory=threading.local)
 
     def __post_init__(self) -> None:
-        categories = category_plan(self.encoding, self.schema, self.table_rows)
-        found = self.vocabulary.plan(self.schema) if self.vocabulary else NO_LOOK_UP
-        dense = dense_plan(self.encoding, self.schema)
-        plans = Plans(self.schema.layout(), dense, categories, found, self.vocabulary is not None)
-        object.__setattr__(self, "plans", plans)
+        encoder = build_encoder(self.schema, self.encoding, self.table_rows, self.vocabulary)
+        object.__setattr__(self, "plans", Plans(self.schema.layout(), encoder))
 
     def compile(self) -> None:
         """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
@@ -129,7 +107,7 @@ class TextReader:
             if raw is None:
                 num_skipped += 1
             else:
-                _encode_rows(raw, 1, self.plans, out, row)
+                encode_rows(raw, 1, self.plans.encoder, out, row)
                 row += 1
             at = line_end + 1
         return row, num_skipped
@@ -159,16 +137,15 @@ class TextReader:
         return new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
 
 
-def complain(source: Source, line: int, bad: BadRow) -> str:
+def complain(source: RawSource, line: int, bad: BadRow) -> str:
     """The place, the thing and the way out."""
-    return (
-        f"{source.path}:{line}: {bad.describe()} (mend the file, or pass --bad-rows skip to count such rows and go on)"
-    )
+    way_out = "mend the file, or pass --bad-rows skip to count such rows and go on"
+    return f"{source.place(line)}: {bad.describe()} ({way_out})"
 
 
 def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, chunk_bytes: int = 4 << 20) -> Block:
     """All rows of some segments in one piece of memory, parsed by several threads."""
-    chunks = [chunk for segment in segments for chunk in _chunks(segment, chunk_bytes)]
+    chunks = [chunk for segment in segments for chunk in segment.cut(chunk_bytes)]
     with ThreadPoolExecutor(threads) as pool:
         counts = list(pool.map(count_rows, chunks))
         first_rows = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).tolist()
@@ -179,7 +156,3 @@ def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, c
         return Block(room)
     kept = np.concatenate([np.arange(first, end) for first, (end, _) in zip(first_rows[:-1], ends, strict=True)])
     return Block(Columns(room.dense[kept], room.ids[kept], room.labels[kept]), num_skipped)
-
-
-def _chunks(segment: Segment, chunk_bytes: int) -> list[Segment]:
-    return [segment.part(at, at + chunk_bytes) for at in range(0, segment.num_bytes, chunk_bytes)]

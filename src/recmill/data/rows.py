@@ -89,7 +89,7 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
         return fields
     label, numbers, values = 0.0, list[float](), list[int]()
     for field, column in zip(fields, schema.columns, strict=True):
-        if reason := _complaint(field, column):
+        if reason := complaint(field, column):
             return BadRow(column.name, field, reason)
         if column.role == "label":
             label = float(field)
@@ -100,17 +100,19 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
     return Row(label, tuple(numbers), tuple(values))
 
 
-def _complaint(field: bytes, column: Column) -> str | None:
+def complaint(field: bytes, column: Column) -> str | None:
+    """Why a field cannot stand in its column, if it cannot."""
     if b"\0" in field:
         return "a NUL byte; is the file binary or damaged?"
     if column.role == "label":
         return None if field in (b"0", b"1") else "a label is 0 or 1"
     if column.inner_separator is not None:
-        return next(filter(None, (_complaint_of_one(value, column) for value in _several(field, column))), None)
-    return _complaint_of_one(field, column)
+        return next(filter(None, (complaint_of_one(value, column) for value in _several(field, column))), None)
+    return complaint_of_one(field, column)
 
 
-def _complaint_of_one(field: bytes, column: Column) -> str | None:
+def complaint_of_one(field: bytes, column: Column) -> str | None:
+    """The same of a single value, one of several or the only one."""
     if not field or column.kind in (None, "string"):
         return None
     if column.kind == "hex":
@@ -122,7 +124,7 @@ def _complaint_of_one(field: bytes, column: Column) -> str | None:
     is_int64 = _INTEGER.fullmatch(field) and len(digits) <= 19 and int(digits or b"0") <= _INT64_MAX
     if not is_int64:
         return "not an integer of 64 bits"
-    is_mark = column.inner_separator is not None and _integer(field) % 2**64 == ABSENT_CATEGORY
+    is_mark = column.is_several and _integer(field) % 2**64 == ABSENT_CATEGORY
     return "in a column of several values this one integer stands for none" if is_mark else None
 
 
@@ -146,12 +148,13 @@ def _several(field: bytes, column: Column) -> list[bytes]:
 def _categories(field: bytes, column: Column) -> list[int]:
     """A value for each slot of the column."""
     if column.inner_separator is None:
-        return [_category(field, column)]
-    values = [_category(value, column) for value in _several(field, column)] or [int(MISSING_CATEGORY)]
+        return [category_value(field, column)]
+    values = [category_value(value, column) for value in _several(field, column)] or [int(MISSING_CATEGORY)]
     return values + [int(ABSENT_CATEGORY)] * (column.num_slots - len(values))
 
 
-def _category(field: bytes, column: Column) -> int:
+def category_value(field: bytes, column: Column) -> int:
+    """The 64-bit value of a single category that is accepted."""
     if not field:
         return int(MISSING_CATEGORY)
     if column.kind == "hex":
@@ -159,5 +162,5 @@ def _category(field: bytes, column: Column) -> int:
     if column.kind == "int":
         return _integer(field) % 2**64
     hashed = int(xxh64(np.frombuffer(field, np.uint8), 0, len(field), np.uint64(0)))
-    marks = (MISSING_CATEGORY, ABSENT_CATEGORY) if column.inner_separator is not None else (MISSING_CATEGORY,)
+    marks = (MISSING_CATEGORY, ABSENT_CATEGORY) if column.is_several else (MISSING_CATEGORY,)
     return hashed ^ 1 if hashed in marks else hashed

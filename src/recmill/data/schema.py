@@ -18,6 +18,7 @@ Kind = Literal["int", "float", "hex", "string"]
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
 CategoryTransform = Literal["modulo", "hash"]
 MissingCategory = Literal["own_row", "value_zero"]
+Format = Literal["text", "parquet"]
 
 # The roles and kinds that go together, and what the kernel calls them.
 KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
@@ -39,7 +40,7 @@ FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 
 
 class Column(Settings):
-    """One field of every line; what it says of its encoding comes before the `[encoding]` settings of the run."""
+    """One field of every row; what it says of its encoding comes before the `[encoding]` settings of the run."""
 
     name: str = Field(min_length=1)
     role: Role
@@ -48,7 +49,8 @@ class Column(Settings):
     min: float | None = None  # dense: the minimum of log(x-min+2)
     missing: float | str | None = None  # dense: the x an empty field stands for; category: a MissingCategory
     rows: int | None = Field(default=None, ge=1)  # category: the size of its table
-    # category: a field holds several values, whose rows are summed; those behind the first `max_values` are left out
+    # category: a field holds several values, whose rows are summed; those behind the first `max_values` are left out.
+    # They stand in a text with separators between them or, without a separator, in a list of a Parquet file.
     inner_separator: str | None = None
     max_values: int | None = Field(default=None, ge=1, le=MAX_VALUES)
 
@@ -58,10 +60,11 @@ class Column(Settings):
             kinds = [kind for role, kind in KERNEL_KINDS if role == self.role]
             raise ConfigError(f"column {self.name}: a {self.role} cannot be of kind {self.kind}; choose from {kinds}")
         self._refuse_unless("rows", self.role == "category", "a category column has a table")
-        self._refuse_unless("inner_separator", self.role == "category", "only categories may be several in one field")
-        if (self.inner_separator is None) != (self.max_values is None):
+        for key in ("inner_separator", "max_values"):
+            self._refuse_unless(key, self.role == "category", "only categories may be several in one field")
+        if self.inner_separator is not None and self.max_values is None:
             raise ConfigError(
-                f"column {self.name}: inner_separator is {self.inner_separator!r} and max_values is {self.max_values}; "
+                f"column {self.name}: inner_separator is {self.inner_separator!r} and max_values is not given; "
                 "a field of several values needs both"
             )
         encodings = {"dense": get_args(DenseTransform), "category": get_args(CategoryTransform)}.get(self.role, ())
@@ -78,6 +81,11 @@ class Column(Settings):
             self._refuse_unless("missing", self.missing in stand_ins, choices)
 
     @property
+    def is_several(self) -> bool:
+        """Whether a field holds several values."""
+        return self.max_values is not None
+
+    @property
     def num_slots(self) -> int:
         """How many ids a row has for this column."""
         return (self.max_values or 1) if self.role == "category" else 0
@@ -89,18 +97,18 @@ class Column(Settings):
 
 
 class Schema(Settings):
-    """The fields of a line, in their order."""
+    """The fields of a line, in their order; or the columns of a Parquet file, which are found by their names."""
 
     name: str
-    separator: str
+    format: Format = "text"
+    separator: str = ""  # of text, which has one
     header: bool = False  # every file begins with a line of the columns' names
     quoted: bool = False  # fields may stand in double quotes; without it a quote is a byte like any other
     columns: tuple[Column, ...]
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what no file can satisfy."""
-        if not _can_separate(self.separator):
-            raise ConfigError(f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma")
+        self._refuse_other_format()
         for column in self.columns:
             inner = column.inner_separator
             if inner is not None and (inner == self.separator or not _can_separate(inner)):
@@ -115,6 +123,21 @@ class Schema(Settings):
             raise ConfigError(f"schema {self.name} names {', '.join(sorted(twice))} more than once")
         if len(self._names("label")) > 1:
             raise ConfigError(f"schema {self.name} has several labels: {', '.join(self._names('label'))}")
+
+    def _refuse_other_format(self) -> None:
+        if self.format == "parquet":
+            for key in ("separator", "header", "quoted"):
+                if getattr(self, key):
+                    raise ConfigError(f"schema {self.name}: {key} is for text; leave it out of a schema of Parquet")
+            return
+        if not _can_separate(self.separator):
+            raise ConfigError(f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma")
+        for column in self.columns:
+            if column.is_several and column.inner_separator is None:
+                raise ConfigError(
+                    f"schema {self.name}: column {column.name} has max_values = {column.max_values} and no "
+                    "inner_separator; a field of several values needs both"
+                )
 
     def __str__(self) -> str:
         return f"schema {self.name}"
@@ -167,6 +190,7 @@ class Schema(Settings):
 
     def layout(self) -> text.Layout:
         """What the text kernel needs to know."""
+        assert self.format == "text"
         runs, taken, place = list[fields.Run](), Counter[str](), 0
         for (role, kind, inner, _), group in groupby(self.columns, key=_alike):
             columns = list(group)

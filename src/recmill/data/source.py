@@ -62,6 +62,10 @@ class Source:
         """The number, from 1, of the line that begins at a byte. Reads all before it: for error messages."""
         return int(count_lines(self.buffer, 0, at)) + 1
 
+    def place(self, line: int) -> str:
+        """A line, for messages."""
+        return f"{self.path}:{line}"
+
     def forget(self, start: int, stop: int) -> None:
         """Let go of the memory behind a range that will not be read again soon; if it is, the disk is asked anew."""
         first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
@@ -98,6 +102,10 @@ class Segment:
         first = source.line_start(self.start + start) if start > 0 else self.start
         last = source.line_start(self.start + stop) if stop < self.num_bytes else self.stop
         return Segment(source, min(first, self.stop), min(last, self.stop))
+
+    def cut(self, num_bytes: int) -> list["Segment"]:
+        """All of it, in parts of so many bytes."""
+        return [self.part(at, at + num_bytes) for at in range(0, self.num_bytes, num_bytes)]
 
 
 def read_head(path: Path, num_bytes: int) -> bytes:

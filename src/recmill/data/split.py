@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 
+from recmill.data.parquet_source import ParquetSegment, RawSegment, RawSource
 from recmill.data.source import COMPRESSED, Segment, Source
 from recmill.data.text import NEWLINE, count_lines
 from recmill.errors import DataError
@@ -16,6 +17,7 @@ from recmill.errors import DataError
 SplitName = Literal["train", "validation", "test"]
 SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
 
+PARQUET = ".parquet"
 _FAR_BYTES = 64 << 20
 _DAY = re.compile(r"day_(\d+)")
 
@@ -24,15 +26,15 @@ _DAY = re.compile(r"day_(\d+)")
 class Splits:
     """Disjoint segments for each use."""
 
-    train: tuple[Segment, ...]
-    validation: tuple[Segment, ...]
-    test: tuple[Segment, ...]
+    train: tuple[RawSegment, ...]
+    validation: tuple[RawSegment, ...]
+    test: tuple[RawSegment, ...]
 
     def __post_init__(self) -> None:
         for first, second in combinations(SPLIT_NAMES, 2):
             refuse_overlap(first, self.of(first), second, self.of(second))
 
-    def of(self, name: SplitName) -> tuple[Segment, ...]:
+    def of(self, name: SplitName) -> tuple[RawSegment, ...]:
         """The segments of one split."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
@@ -44,16 +46,16 @@ class Splits:
 
 
 def is_day(path: Path) -> bool:
-    """Whether a file is named day_0, day_1, …, packed or not."""
+    """Whether a file is named day_0, day_1, …, whatever it is packed in."""
     return _DAY.fullmatch(_plain_name(path)) is not None
 
 
 def _plain_name(path: Path) -> str:
-    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
+    return path.name.removesuffix(path.suffix) if path.suffix in (*COMPRESSED, PARQUET) else path.name
 
 
 def find_days(data_dir: Path) -> list[Path]:
-    """The files day_0, day_1, … of a directory, plain or packed, in the order of their numbers."""
+    """The files day_0, day_1, … of a directory, plain, packed or Parquet, in the order of their numbers."""
     if not data_dir.is_dir():
         raise DataError(f"there is no directory {data_dir}; make one with `recmill synth criteo --out {data_dir}`")
     days: dict[int, Path] = {}
@@ -66,7 +68,7 @@ def find_days(data_dir: Path) -> list[Path]:
             raise DataError(f"{days[day]} and {path} are the same day; remove one of them")
         days[day] = path
     if not days:
-        raise DataError(f"{data_dir} holds no files named day_0, day_1, … (plain, .gz or .zst)")
+        raise DataError(f"{data_dir} holds no files named day_0, day_1, … (plain, .gz, .zst or .parquet)")
     if missing := sorted(set(range(max(days))) - set(days)):
         raise DataError(f"{data_dir} has day_{max(days)} but lacks {', '.join(f'day_{day}' for day in missing)}")
     return [days[day] for day in sorted(days)]
@@ -86,7 +88,7 @@ def find_files(data_dir: Path, patterns: Sequence[str], setting: str) -> list[Pa
     return found
 
 
-def split_by_day(paths: Sequence[Path], open_source: Callable[[Path], Source] = Source) -> Splits:
+def split_by_day(paths: Sequence[Path], open_source: Callable[[Path], RawSource] = Source) -> Splits:
     """All days but the last for training; of the last, the first half of the lines validates and the rest tests."""
     if len(paths) < 2:
         raise DataError(
@@ -99,7 +101,7 @@ def split_by_day(paths: Sequence[Path], open_source: Callable[[Path], Source] = 
     return Splits(tuple(train), validation, test)
 
 
-def split_tail(segments: Sequence[Segment], *, frac: float | None = None, num_rows: int | None = None) -> Splits:
+def split_tail(segments: Sequence[RawSegment], *, frac: float | None = None, num_rows: int | None = None) -> Splits:
     """The last lines of all, a share or a number of them: their first half validates, the rest tests."""
     total = sum(count_rows(segment) for segment in segments)
     held = round(total * (frac or 0.0)) if num_rows is None else num_rows
@@ -110,16 +112,22 @@ def split_tail(segments: Sequence[Segment], *, frac: float | None = None, num_ro
         )
     train, tail = _cut(segments, total - held)
     validation, test = _cut(tail, (held + 1) // 2)
-    return Splits(*(tuple(s for s in split if s.num_bytes) for split in (train, validation, test)))
+    return Splits(*(tuple(s for s in split if s.extent) for split in (train, validation, test)))
 
 
-def whole(source: Source) -> Segment:
+@overload
+def whole(source: Source) -> Segment: ...
+@overload
+def whole(source: RawSource) -> RawSegment: ...
+def whole(source: RawSource) -> RawSegment:
     """All rows of a source."""
-    return Segment(source, source.rows_start, source.num_bytes)
+    if isinstance(source, Source):
+        return Segment(source, source.rows_start, source.num_bytes)
+    return ParquetSegment(source, 0, source.num_rows)
 
 
 def refuse_overlap(
-    first: str, first_segments: Sequence[Segment], second: str, second_segments: Sequence[Segment]
+    first: str, first_segments: Sequence[RawSegment], second: str, second_segments: Sequence[RawSegment]
 ) -> None:
     """Complain if a line belongs to both."""
     for a in first_segments:
@@ -128,8 +136,10 @@ def refuse_overlap(
                 raise DataError(f"{a.source.path} has lines in both {first} and {second}; a split may share none")
 
 
-def count_rows(segment: Segment) -> int:
-    """How many lines a segment has, an unfinished last one included."""
+def count_rows(segment: RawSegment) -> int:
+    """How many lines a segment has, an unfinished last one included; of Parquet, how many rows."""
+    if isinstance(segment, ParquetSegment):
+        return segment.extent
     if segment.num_bytes == 0:
         return 0
     source, lines = segment.source, 0
@@ -141,19 +151,21 @@ def count_rows(segment: Segment) -> int:
     return lines + int(source.buffer[segment.stop - 1] != NEWLINE)
 
 
-def _cut(segments: Sequence[Segment], num_rows: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+def _cut(segments: Sequence[RawSegment], num_rows: int) -> tuple[tuple[RawSegment, ...], tuple[RawSegment, ...]]:
     """The first so many lines of all, and the rest."""
-    before, behind = list[Segment](), list[Segment]()
+    before, behind = list[RawSegment](), list[RawSegment]()
     for segment in segments:
         middle = _line_start(segment, num_rows)
-        num_rows -= count_rows(Segment(segment.source, segment.start, middle))
-        before.append(Segment(segment.source, segment.start, middle))
-        behind.append(Segment(segment.source, middle, segment.stop))
+        before.append(replace(segment, stop=middle))
+        behind.append(replace(segment, start=middle))
+        num_rows -= count_rows(before[-1])
     return tuple(before), tuple(behind)
 
 
-def _line_start(segment: Segment, num_lines: int) -> int:
+def _line_start(segment: RawSegment, num_lines: int) -> int:
     """Where a segment goes on behind its first so many lines."""
+    if isinstance(segment, ParquetSegment):
+        return min(segment.start + num_lines, segment.stop)
     if num_lines == 0:
         return segment.start
     buffer, seen, step = segment.source.buffer, 0, 1 << 20

@@ -7,9 +7,9 @@ from typing import Self
 
 from recmill.data.batch import Position
 from recmill.data.opening import open_splits
+from recmill.data.parquet_reader import build_reader
+from recmill.data.parquet_source import ParquetSegment, RawSegment
 from recmill.data.prepared import Prepared, is_prepared
-from recmill.data.reader import TextReader
-from recmill.data.source import Segment
 from recmill.data.split import SplitName
 from recmill.data.stream import Order, ReadAhead, Stream, Stretch, compile_kernels
 from recmill.data.text import count_lines
@@ -23,29 +23,29 @@ _EVALUATION_BYTES, _EVALUATION_ROWS = 1 << 20, 1 << 12
 
 
 class RawRows:
-    """The lines of the files that the settings name, encoded as they are read."""
-
-    evaluation_extent = _EVALUATION_BYTES
+    """The rows of the files that the settings name, encoded as they are read."""
 
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
-        self.training_extent = data.block_bytes
+        is_text = data.schema_of_rows.format == "text"
+        self.training_extent = data.block_bytes if is_text else data.block_rows
+        self.evaluation_extent = _EVALUATION_BYTES if is_text else _EVALUATION_ROWS
         if not data.schema_of_rows.has_label:
             raise ConfigError(
                 f"schema {data.schema_of_rows.name} has no label column; a model is trained to predict it"
             )
         vocabulary = _open_vocabulary(config)
-        self.reader = TextReader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
+        self.reader = build_reader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
         self._splits = open_splits(data)
         self.reader.compile()
 
-    def segments(self, split: SplitName) -> Sequence[Segment]:
-        """The lines of a split."""
+    def segments(self, split: SplitName) -> Sequence[RawSegment]:
+        """The rows of a split."""
         return self._splits.of(split)
 
     def estimate_rows(self, split: SplitName) -> int:
-        """About how many rows a split has, from the lines in the first MiB of each of its files."""
-        return sum(_estimate_lines(segment) for segment in self._splits.of(split))
+        """About how many rows a split has: of text, from the lines in the first MiB of each of its files."""
+        return sum(_estimate_rows(segment) for segment in self._splits.of(split))
 
     def close(self) -> None:
         """Give the mapped files back."""
@@ -144,7 +144,9 @@ def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
     return vocabulary
 
 
-def _estimate_lines(segment: Segment) -> int:
+def _estimate_rows(segment: RawSegment) -> int:
+    if isinstance(segment, ParquetSegment):
+        return segment.extent
     sample_stop = min(segment.start + _SAMPLE_BYTES, segment.stop)
     if sample_stop == segment.start:
         return 0

@@ -1,0 +1,101 @@
+"""The same rows twice: as lines of CSV, and as a Parquet table with types of its own."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recmill.data.schema import Column, Schema
+from tests.data.lines import (
+    CITY,
+    COUNT,
+    DEVICE,
+    DEVICES,
+    LABEL,
+    NOTE,
+    PRICE,
+    SHOP,
+    SHOPS,
+    TAGS,
+    odd_field,
+    plain_field,
+    schema_of,
+)
+
+CODES = Column(name="codes", role="category", kind="int", inner_separator="^", max_values=2)
+TEXT = schema_of(PRICE, LABEL, CITY, SHOP, NOTE, TAGS, DEVICE, CODES, COUNT, SHOPS, DEVICES, name="shop")
+# lists need no separator: tags and shops are lists, codes and devices stay texts with separators in them
+LISTS = ("tags", "shops")
+
+
+def as_parquet(schema: Schema) -> Schema:
+    """The schema of the Parquet file that holds the rows of a text."""
+    columns = tuple(c.model_copy(update={"inner_separator": None}) if c.name in LISTS else c for c in schema.columns)
+    return Schema(name=schema.name, format="parquet", columns=columns)
+
+
+PARQUET = as_parquet(TEXT)
+Fields = list[bytes]
+
+
+def make_rows(num_rows: int, seed: int, *, odd_frac: float = 0.0) -> list[Fields]:
+    """Fields that are right, or odd ones in some rows; none holds a separator of the text."""
+    random, rows = Random(seed), list[Fields]()
+    for _ in range(num_rows):
+        row = [plain_field(random, column) for column in TEXT.columns]
+        if random.random() < odd_frac:
+            at = random.choice([i for i, column in enumerate(TEXT.columns) if column.kind == "hex"])
+            row[at] = odd_field(random, TEXT.columns[at])
+            row[TEXT.columns.index(LABEL)] = random.choice((b"0", b"1", b"", b"2"))
+        rows.append([field.translate(None, b',\n\r\0"') for field in row])
+    return rows
+
+
+def write_csv(path: Path, rows: list[Fields]) -> Path:
+    path.write_bytes(b"".join(b",".join(row) + b"\n" for row in rows))
+    return path
+
+
+def _value(field: bytes, column: Column) -> Any:
+    if column.name in LISTS:
+        assert column.inner_separator is not None
+        alone = column.model_copy(update={"inner_separator": None, "name": "alone"})
+        items = [_value(item, alone) for item in field.split(column.inner_separator.encode())]
+        return items if field else None
+    if not field and column.kind != "string":
+        return None
+    if column.inner_separator is not None or column.kind in (None, "hex", "string"):
+        return field.decode("utf-8", "surrogateescape").encode("utf-8", "surrogateescape")
+    return float(field) if column.kind == "float" else int(field)
+
+
+def to_table(rows: list[Fields], *, is_compact: bool = False) -> pa.Table:
+    """Every field in its type: the usual ones, or dictionaries, long offsets, small integers and a boolean label."""
+    arrays = dict[str, pa.Array]()
+    for i, column in enumerate(TEXT.columns):
+        values = [_value(row[i], column) for row in rows]
+        is_number = column.kind in ("int", "float") and column.inner_separator is None
+        if column.name in LISTS:
+            inner = pa.int64() if column.kind == "int" else pa.large_binary() if is_compact else pa.binary()
+            arrays[column.name] = pa.array(values, pa.large_list(inner) if is_compact else pa.list_(inner))
+        elif is_number:
+            arrays[column.name] = pa.array(values, pa.float64() if column.kind == "float" else pa.int64())
+        else:
+            arrays[column.name] = pa.array(values, pa.binary())
+    if is_compact:
+        labels = arrays["clicked"].to_pylist()
+        if {*labels} <= {0, 1, None}:
+            arrays["clicked"] = pa.array([None if v is None else bool(v) for v in labels])
+        for name in ("city", "device", "codes"):
+            arrays[name] = arrays[name].dictionary_encode()
+        arrays["devices"] = arrays["devices"].cast(pa.large_binary())
+    # another order than the schema's, and a column that it does not name
+    names = sorted(arrays)
+    return pa.table({"extra": pa.array([0.5] * len(rows)), **{name: arrays[name] for name in names}})
+
+
+def write_parquet(path: Path, table: pa.Table, *, group_rows: int = 50) -> Path:
+    pq.write_table(table, path, row_group_size=group_rows)
+    return path
