@@ -11,11 +11,11 @@ SAMPLE_BYTES = 1 << 20
 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
-    actions = verbs.add_parser("schema", help="guess or show the columns of a text file").add_subparsers(
+    actions = verbs.add_parser("schema", help="guess or show the columns of a file").add_subparsers(
         title="actions", metavar="ACTION", required=True
     )
     parser = actions.add_parser("infer", help="write a first schema from the beginning of some files")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="text files: plain, .gz or .zst")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="text (plain, .gz or .zst) or .parquet")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the .toml file to write; without it, print")
     parser.add_argument("--label", metavar="NAME", help="the column to predict")
     parser.add_argument("--overwrite", action="store_true", help="replace the .toml file if it is there")
@@ -27,8 +27,8 @@ def add_parser(verbs: Verbs) -> None:
 
 def run_infer(args: argparse.Namespace) -> int:
     """Read a sample, guess, write or print."""
-    from recmill.data.infer import infer
-    from recmill.data.source import read_head
+    from recmill.data.infer_parquet import infer_parquet
+    from recmill.data.split import PARQUET
     from recmill.errors import ConfigError
     from recmill.files import write_atomic
 
@@ -36,19 +36,29 @@ def run_infer(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.out} is there already; choose another name or pass --overwrite")
     if args.out is not None and not args.out.parent.is_dir():
         raise ConfigError(f"there is no directory {args.out.parent} to write {args.out.name} into")
-    samples, room = list[bytes](), SAMPLE_BYTES
-    for path in args.files:
-        if room > 0:
-            samples.append(read_head(path, room))
-            room -= len(samples[-1])
     name = args.out.stem if args.out is not None else args.files[0].name.partition(".")[0]
-    text = infer(samples, name=name, label=args.label)
+    is_parquet = {path.suffix == PARQUET for path in args.files}
+    if len(is_parquet) > 1:
+        raise ConfigError("some of the files are Parquet and some are not; a schema is for one of the two")
+    text = (infer_parquet if True in is_parquet else _infer_text)(args.files, name=name, label=args.label)
     if args.out is None:
         print(text, end="")
         return 0
     write_atomic(args.out, text)
     print(f"{args.out}: look at its guesses, then `recmill train --schema {args.out} ...`", file=sys.stderr)
     return 0
+
+
+def _infer_text(paths: list[Path], *, name: str, label: str | None) -> str:
+    from recmill.data.infer import infer
+    from recmill.data.source import read_head
+
+    samples, room = list[bytes](), SAMPLE_BYTES
+    for path in paths:
+        if room > 0:
+            samples.append(read_head(path, room))
+            room -= len(samples[-1])
+    return infer(samples, name=name, label=label)
 
 
 def run_show(args: argparse.Namespace) -> int:

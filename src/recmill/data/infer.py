@@ -1,4 +1,4 @@
-"""A first schema from a sample of text: every guess is written down beside what it was guessed from."""
+"""A first schema from a sample of text or Parquet: every guess is written down beside what it was guessed from."""
 
 import csv
 import json
@@ -85,7 +85,8 @@ def render(schema: Schema, preface: Sequence[str] = (), notes: Mapping[str, str]
     """A schema as the TOML file that says the same, one line for each column, notes as comments."""
     notes = notes or {}
     lines = [f"# {line}" for line in preface]
-    for key in ("name", "separator", "header", "quoted"):
+    is_text = schema.format == "text"
+    for key in ("name", "separator", "header", "quoted") if is_text else ("name", "format"):
         value = getattr(schema, key)
         if value is not False or key == "header":
             lines.append(_noted(f"{key} = {_toml(value)}", notes.get(key)))
@@ -194,14 +195,13 @@ def guess_label(table: Table, wanted: str | None) -> tuple[str | None, str]:
     return (binary[0], "the label? the first column of 0 and 1") if binary else (None, "")
 
 
-def guess_column(name: str, values: Sequence[str], separator: str) -> Guess:
-    """What a column other than the label may be."""
+def guess_column(name: str, values: Sequence[str], separator: str, kind: str | None = None) -> Guess:
+    """What a column other than the label may be, if its kind is known or not."""
     present = [value for value in values if value]
-    distinct, num_missing = len(set(present)), len(values) - len(present)
+    distinct, missing = len(set(present)), tell_missing(len(present), len(values))
     if len(set(values)) == 1:
         return Guess({"role": "ignored"}, f"always {values[0][:40]!r}" if present else "always empty")
-    kind = guess_kind(present)
-    missing = f", {num_missing / len(values):.0%} empty" if num_missing else ""
+    kind = kind or guess_kind(present)
     is_amount = kind == "float" or (kind == "int" and distinct > FEW_VALUES and not _NAME_OF_AN_ID.search(name))
     if is_amount:
         numbers = [float(value) for value in present]
@@ -209,11 +209,19 @@ def guess_column(name: str, values: Sequence[str], separator: str) -> Guess:
         return Guess({"role": "dense", "kind": kind, **guess_dense_encoding(numbers)}, note)
     inner = guess_inner_separator(present, separator) if kind == "string" else None
     if inner is not None:
-        return guess_several(present, inner, missing)
+        lists = [[part for part in value.split(inner) if part] for value in present]
+        kind = guess_kind([part for parts in lists for part in parts])
+        guess = guess_several(lists, "string" if kind == "float" else kind, missing)
+        return Guess({**guess.settings, "inner_separator": inner}, guess.note)
     note = f"{distinct:,} distinct values{missing}"
     if distinct > 0.9 * len(present) and len(present) > 100:
         note += '; almost all differ: is it rather role = "ignored"?'
     return Guess({"role": "category", "kind": kind, "rows": suggest_rows(present, kind)}, note)
+
+
+def tell_missing(num_present: int, num_values: int) -> str:
+    """The end of a note."""
+    return f", {1 - num_present / num_values:.0%} empty" if num_present < num_values else ""
 
 
 def guess_inner_separator(present: Sequence[str], separator: str) -> str | None:
@@ -226,17 +234,14 @@ def guess_inner_separator(present: Sequence[str], separator: str) -> str | None:
     return None
 
 
-def guess_several(present: Sequence[str], inner: str, missing: str) -> Guess:
+def guess_several(lists: Sequence[Sequence[str]], kind: str, missing: str) -> Guess:
     """A category of several values in one field."""
-    lists = [[part for part in value.split(inner) if part] for value in present]
     parts = [part for values in lists for part in values]
-    most, kind = max(map(len, lists)), guess_kind(parts)
-    kind = "string" if kind == "float" else kind
+    most = max(map(len, lists))
     settings = {
         "role": "category",
         "kind": kind,
         "rows": suggest_rows(parts, kind),
-        "inner_separator": inner,
         "max_values": min(most, MAX_SUGGESTED_VALUES),
     }
     return Guess(settings, f"{len(set(parts)):,} distinct values, up to {most} in one field{missing}")
