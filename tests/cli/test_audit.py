@@ -37,6 +37,40 @@ def test_json_is_one_object(tiny_world_dir: Path, capsys: pytest.CaptureFixture[
     assert {column["distinct_method"] for column in report["categories"]} == {"exact"}
 
 
+def test_a_single_file_is_all_for_training(tiny_world_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _audit("--data", tiny_world_dir / "day_0", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["train"]["num_rows"], report["test"]["num_rows"]) == (1000, 0)
+    assert _audit("--data", tiny_world_dir / "day_0", "--files", "day_0") == 2
+    assert "day_0 is a file; --files needs the directory in which it lies" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("store", ["npy", "parquet"])
+def test_prepared_rows_are_audited_too(
+    tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    out_dir = tmp_path / "rows"
+    assert main(["prepare", "--data", str(tiny_world_dir), "--out", str(out_dir), "--format", store]) == 0
+    capsys.readouterr()
+    assert _audit("--data", out_dir, "--max-overlap", "1") == 0
+    told = capsys.readouterr().out
+    assert "train 2,000 rows, click rate 0." in told
+    assert "test  1,000 rows (500 validation, 500 test), click rate 0." in told
+    assert "table rows of the manifest: " in told
+    assert "nothing found that forbids training on this" in told
+    assert _audit("--data", out_dir, "--max-overlap", "1", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    manifest = json.loads((out_dir / "manifest.json").read_text())
+    assert report["ok"] is True
+    assert report["prepared"]["rows"] == manifest["rows"]
+    assert report["prepared"]["table_rows"] == manifest["table_rows"]
+    assert _audit("--data", out_dir, "--schema", "criteo") == 2
+    assert "its manifest says what its rows are; leave out --schema" in capsys.readouterr().err
+    (out_dir / "manifest.json").write_text(json.dumps({**manifest, "table_rows": [2] * 26}))
+    assert _audit("--data", out_dir, "--max-overlap", "1") == 2
+    assert "WRONG cat_0: ids outside its table of 2 rows" in capsys.readouterr().out
+
+
 def test_patterns_choose_the_files(tiny_world_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--data", tiny_world_dir, "--max-overlap", "1", "--json")
     assert _audit(*words, "--files", "day_[01]", "day_2") == 0

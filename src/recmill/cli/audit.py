@@ -5,6 +5,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from recmill.data.audit import AuditInput
-    from recmill.data.audit_report import AuditReport
+    from recmill.data.audit_report import AuditReport, Limits
     from recmill.data.profile import CategoryProfile
 
 TRAINING_WOULD_BE_WRONG = 2
@@ -26,13 +28,16 @@ def add_parser(verbs: Verbs) -> None:
     parser = verbs.add_parser(
         "audit",
         help="what is wrong with the data, before training on it",
-        description="One pass over raw text. Exit status 2 if training on it would be wrong: no rows, one label only, "
-        "test rows that are training rows, a column that gives the label away.",
+        description="One pass over raw or prepared rows. Exit status 2 if training on them would be wrong: no rows, "
+        "one label only, test rows that are training rows, a column that gives the label away, prepared rows that are "
+        "damaged.",
     )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="directory with day_0, day_1, …")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="DIR", help="directory with day_0, day_1, …; a file; prepared rows"
+    )
     parser.add_argument("--files", nargs="+", default=[], metavar="PATTERN", help="training files, instead of days")
     parser.add_argument("--test-files", nargs="+", default=[], metavar="PATTERN", help="test files, with --files")
-    parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="what the fields are (criteo)")
+    parser.add_argument("--schema", metavar="NAME|FILE", help="what the fields are (criteo)")
     parser.add_argument(
         "--coverage", type=float, default=0.99, metavar="P", help="share of rows that suggested tables cover (0.99)"
     )
@@ -49,16 +54,13 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at the files and print what was found."""
-    from recmill.data.audit import audit_files, compile_kernels
     from recmill.data.audit_report import Limits
     from recmill.memory import keep_freed_memory
 
-    limits = Limits(args.coverage, args.max_overlap)
-    files = _find_input(args)
+    audit = _choose_audit(args, Limits(args.coverage, args.max_overlap))
     keep_freed_memory()  # chunks come and go
-    compile_kernels(files.schema)
     started_s = time.perf_counter()
-    report = audit_files(files, limits, _show_progress if sys.stderr.isatty() else None)
+    report = audit(on_progress=_show_progress if sys.stderr.isatty() else None)
     seconds = time.perf_counter() - started_s
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -67,6 +69,26 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_report(report, seconds)
     return TRAINING_WOULD_BE_WRONG if report.reasons else 0
+
+
+def _choose_audit(args: argparse.Namespace, limits: "Limits") -> "Callable[..., AuditReport]":
+    """Of raw files or of prepared rows, with the kernels compiled before the clock starts."""
+    from recmill.data.audit import audit_files, compile_audit, compile_kernels, refuse_no_threads
+    from recmill.data.audit_prepared import audit_prepared
+    from recmill.data.prepared import is_prepared, read_facts
+
+    if not is_prepared(args.data):
+        files = _find_input(args)
+        compile_kernels(files.schema)
+        return partial(audit_files, files, limits)
+    if args.schema or args.files or args.test_files:
+        raise ConfigError(
+            f"{args.data} is prepared, and its manifest says what its rows are; "
+            "leave out --schema, --files and --test-files"
+        )
+    refuse_no_threads(args.threads)
+    compile_audit(read_facts(args.data).schema)
+    return partial(audit_prepared, args.data, limits, threads=args.threads)
 
 
 def _show_progress(num_rows: int) -> None:
@@ -79,10 +101,14 @@ def _find_input(args: argparse.Namespace) -> "AuditInput":
     from recmill.data.shipped import find_schema
     from recmill.data.split import find_days, find_files
 
-    schema = find_schema(args.schema)
+    schema = find_schema(args.schema or "criteo")
     if args.test_files and not args.files:
         raise ConfigError("--test-files needs --files, which names the training files")
-    if args.files:
+    if args.data.is_file():
+        if args.files:
+            raise ConfigError(f"--data {args.data} is a file; --files needs the directory in which it lies")
+        train, test = [args.data], list[Path]()
+    elif args.files:
         train = find_files(args.data, args.files, "--files")
         test = find_files(args.data, args.test_files, "--test-files")
     else:
@@ -100,21 +126,34 @@ def print_report(report: "AuditReport", seconds: float) -> None:
         console.width = 160  # a file has no edge
     for name, facts in (("train", report.train), ("test", report.test)):
         rate = "" if facts.click_rate is None or not report.has_label else f", click rate {facts.click_rate:.4f}"
-        console.print(f"{name:5} {facts.num_rows:,} rows{rate}")
+        held_out = _held_out(report) if name == "test" else ""
+        console.print(f"{name:5} {facts.num_rows:,} rows{held_out}{rate}")
     num_rows = report.train.num_rows + report.test.num_rows
     console.print(f"read  {num_rows / seconds:,.0f} rows/s")
     if report.train.num_rows and report.dense:
         console.print(_dense_table(report))
     if report.train.num_rows and report.categories:
         console.print(_category_table(report, num_top=3 if console.width >= 120 else 1))
-        sizes = ",".join(str(column.table_rows) for column in report.categories)
-        console.print(f"table rows for {report.limits.coverage_frac:.2%} of the values: {sizes}", markup=False)
+        console.print(_table_sizes(report), markup=False)
     for line in (*report.bad.first, *report.notes):
         console.print(f"note  {line}", markup=False)
     for reason in report.reasons:
         console.print(f"WRONG {reason}", markup=False)
     if not report.reasons:
         console.print("nothing found that forbids training on this")
+
+
+def _held_out(report: "AuditReport") -> str:
+    if report.prepared is None:
+        return ""
+    return f" ({report.prepared.rows['validation']:,} validation, {report.prepared.rows['test']:,} test)"
+
+
+def _table_sizes(report: "AuditReport") -> str:
+    if report.prepared is not None:
+        return f"table rows of the manifest: {','.join(map(str, report.prepared.table_rows))}"
+    sizes = ",".join(str(column.table_rows) for column in report.categories)
+    return f"table rows for {report.limits.coverage_frac:.2%} of the values: {sizes}"
 
 
 def _dense_table(report: "AuditReport") -> "Table":

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from recmill.data.audit_report import AuditReport, BadLines, Limits, SplitFacts, describe_rows
+from recmill.data.audit_report import AuditReport, BadLines, Limits, PreparedFacts, SplitFacts, describe_rows
 from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 from recmill.data.opening import open_log
 from recmill.data.parquet_source import RawSource
@@ -104,7 +104,7 @@ class Audit:
         """How many rows it has seen."""
         return sum(facts.num_rows for facts in self._facts.values())
 
-    def report(self, limits: Limits, bad: BadLines | None = None) -> AuditReport:
+    def report(self, limits: Limits, bad: BadLines | None = None, prepared: PreparedFacts | None = None) -> AuditReport:
         """What was found so far."""
         train, test = self._facts["train"], self._facts["test"]
         profile_category = partial(CategoryColumn.profile, coverage_frac=limits.coverage_frac, num_rows=train.num_rows)
@@ -119,6 +119,7 @@ class Audit:
             dense=tuple(self._pool.map(DenseColumn.profile, self._dense)),
             categories=tuple(self._pool.map(profile_category, self._categories)),
             duplicate_columns=_equal_columns(self._dense) + _equal_columns(self._categories) if train.num_rows else (),
+            prepared=prepared,
         )
 
 
@@ -128,6 +129,12 @@ def _equal_columns(columns: Sequence[DenseColumn | CategoryColumn]) -> tuple[tup
     for column in columns:
         names.setdefault(column.fingerprint, []).append(column.name)
     return tuple(tuple(equal) for equal in names.values() if len(equal) > 1)
+
+
+def refuse_no_threads(threads: int) -> None:
+    """Complain unless someone is there to do the work."""
+    if threads < 1:
+        raise ConfigError(f"--threads {threads} is refused: it is 1 or more")
 
 
 @dataclass(frozen=True)
@@ -141,8 +148,7 @@ class AuditInput:
     threads: int = 2
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ConfigError(f"--threads {self.threads} is refused: it is 1 or more")
+        refuse_no_threads(self.threads)
         for path in self.train:
             if path.resolve() in {other.resolve() for other in self.test}:
                 raise DataError(f"{path} is for training and for test; a split may share none")
@@ -151,6 +157,11 @@ class AuditInput:
 def compile_kernels(schema: Schema) -> None:
     """Have all kernels compiled, or loaded from their cache, before the clock starts."""
     compile_reader(schema)
+    compile_audit(schema)
+
+
+def compile_audit(schema: Schema) -> None:
+    """The same of the kernels that look at raw columns."""
     with ThreadPoolExecutor(1) as pool:
         Audit(schema, pool, max_row_hashes=1).take(empty_raw(0, schema), "train")
 

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recmill.data.profile import CategoryProfile, DenseProfile
+from recmill.data.split import SplitName
 from recmill.data.tally import Tally
 from recmill.errors import ConfigError
 
@@ -60,6 +61,16 @@ class RowFacts:
 
 
 @dataclass(frozen=True)
+class PreparedFacts:
+    """Of prepared rows: what their manifest says, and what they hold that no preparation writes."""
+
+    preset: str
+    table_rows: tuple[int, ...]
+    rows: dict[SplitName, int]  # validation and test rows together are what is held out from training
+    damage: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class AuditReport:
     """All findings."""
 
@@ -73,6 +84,7 @@ class AuditReport:
     dense: tuple[DenseProfile, ...]
     categories: tuple[CategoryProfile, ...]
     duplicate_columns: tuple[tuple[str, ...], ...]  # names of columns that are equal in every training row
+    prepared: PreparedFacts | None = None
 
     @property
     def columns(self) -> tuple[DenseProfile | CategoryProfile, ...]:
@@ -102,7 +114,7 @@ class AuditReport:
             return (all_bad if self.bad.count and not self.test.num_rows else "there are no training rows",)
         if not self.has_label:
             return (f"schema {self.schema_name} has no label: its rows can be scored, not trained on",)
-        found = list[str]()
+        found = list(self.prepared.damage) if self.prepared else []
         if train.num_clicks in (0, train.num_rows):
             label = int(train.num_clicks > 0)
             found.append(f"all {train.num_rows:,} training rows have the label {label}; there is nothing to learn")

@@ -1,9 +1,11 @@
 """Segments of text or Parquet to raw columns, chunk by chunk and in their order, parsed ahead by a pool of threads."""
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ from recmill.data.schema import Schema
 from recmill.data.source import Segment
 from recmill.data.text import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
 from recmill.jit import njit
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 8 << 20
 MAX_BAD_LINES = 10  # kept with their text, per chunk
@@ -126,10 +130,15 @@ def read_chunks(
     segment: RawSegment, schema: Schema, pool: ThreadPoolExecutor, *, num_ahead: int
 ) -> Generator[RawChunk]:
     """The chunks of a segment in their order, at most `num_ahead` of them in memory or in the making."""
-    waiting: deque[Future[RawChunk]] = deque()
+    yield from read_ahead((partial(read_raw, part, schema) for part in segment.cut(CHUNK_BYTES)), pool, num_ahead)
+
+
+def read_ahead(tasks: Iterable[Callable[[], T]], pool: ThreadPoolExecutor, num_ahead: int) -> Generator[T]:
+    """What the tasks give, in their order, at most `num_ahead` of them done or under way."""
+    waiting: deque[Future[T]] = deque()
     try:
-        for part in segment.cut(CHUNK_BYTES):
-            waiting.append(pool.submit(read_raw, part, schema))
+        for task in tasks:
+            waiting.append(pool.submit(task))
             if len(waiting) == num_ahead:
                 yield waiting.popleft().result()
         while waiting:
