@@ -36,7 +36,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--memory", default="2GiB", metavar="SIZE", help="what it may use (2GiB)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="threads")
     parser.add_argument("--seed", type=int, metavar="S", help="shuffle the training rows (default: keep their order)")
-    parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="columns of the text (criteo)")
+    parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="columns of the rows (criteo)")
     add_set_option(parser, "which lines are for what, e.g. data.holdout_frac=0.1")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), default="fail")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")

@@ -26,7 +26,7 @@ from recmill.data.source import Segment, Source
 from recmill.errors import DataError
 from recmill.files import require_free_space
 
-DECODED_ROWS = 1 << 16
+DECODED_ROWS = 1 << 14
 
 
 class DecodedRows(NamedTuple):

@@ -228,7 +228,7 @@ class ParquetLog:
             raise DataError(f"{self.path} has {told} {column.name!r}, which schema {schema.name} reads; {hint}")
         arrow_type = found.field(places[0]).type
         if way_out := _way_out(cell_type(arrow_type), column):
-            wanted = f"a {column.role} of kind {column.kind}"
+            wanted = f"a {column.role} column of kind {column.kind}"
             raise DataError(
                 f"{self.path}: column {column.name} is of type {arrow_type}, which schema {schema.name} cannot read as "
                 f"{wanted}; {way_out}"
