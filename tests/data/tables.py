@@ -46,7 +46,7 @@ def make_rows(num_rows: int, seed: int, *, odd_frac: float = 0.0) -> list[Fields
     for _ in range(num_rows):
         row = [plain_field(random, column) for column in TEXT.columns]
         if random.random() < odd_frac:
-            at = random.choice([i for i, column in enumerate(TEXT.columns) if column.kind == "hex"])
+            at = random.choice([i for i, column in enumerate(TEXT.columns) if column.kind == "hex" or column == CODES])
             row[at] = odd_field(random, TEXT.columns[at])
             row[TEXT.columns.index(LABEL)] = random.choice((b"0", b"1", b"", b"2"))
         rows.append([field.translate(None, b',\n\r\0"') for field in row])

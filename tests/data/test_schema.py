@@ -144,6 +144,22 @@ def test_a_column_of_several_values_needs_a_separator_and_a_limit() -> None:
             schema_of(LABEL, tags, separator=",")
 
 
+@pytest.mark.parametrize("given", [{"separator": ","}, {"header": True}, {"quoted": True}])
+def test_what_only_text_has_is_refused_for_parquet(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(given))} is for text; leave it out of a schema of Parquet"):
+        from_tree(
+            Schema, {"name": "small", "format": "parquet", "columns": [{"name": "x", "role": "ignored"}], **given}
+        )
+
+
+def test_text_needs_a_separator_and_an_unknown_format_is_refused() -> None:
+    tree = {"name": "small", "columns": [{"name": "x", "role": "ignored"}]}
+    with pytest.raises(ConfigError, match="schema small: '' cannot separate fields; use a tab or a comma"):
+        from_tree(Schema, tree)
+    with pytest.raises(ConfigError, match="format"):
+        from_tree(Schema, {**tree, "format": "orc"})
+
+
 def test_slots_are_counted_and_laid_out_side_by_side() -> None:
     assert [column.num_slots for column in SEVERAL.columns] == [0, 3, 1, 4, 0, 2, 1]
     assert SEVERAL.num_slots == 11
