@@ -113,7 +113,7 @@ def test_the_cap_applies_to_every_table(cap: int | None, expected: tuple[int, ..
         ("num_lanes", 5000),
         ("block_bytes", 0),
         ("reader_threads", 0),
-        ("prefetch_batches", 0),
+        ("prefetch_batches", -1),
         ("max_rows_per_table", 1),
         ("holdout_frac", 1.0),
         ("holdout_frac", 0.0),

@@ -41,8 +41,10 @@ class DataConfig(Settings):
     access: Access = "mapped"  # of prepared rows: through the page cache, all in memory, or read as needed
     verify: bool = False  # compare prepared files with their checksums before training
     vocabulary: str = ""  # the directory of the vocabulary with which raw text is encoded
-    reader_threads: int = Field(default=2, ge=1, le=256)
-    prefetch_batches: int = Field(default=4, ge=1, le=1024)
+    # Batches that may lie ready, made in the background; 0: blocks are parsed when wanted, between two steps. Without
+    # a number it depends on whether the layers' threads leave a core to the background, and so do the threads.
+    prefetch_batches: int | None = Field(default=None, ge=0, le=1024)
+    reader_threads: int | None = Field(default=None, ge=1, le=256)
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what does not fit the schema."""

@@ -144,6 +144,9 @@ class Table(Protocol):
     def read(self, start: int, stop: int) -> Columns:
         """Some rows."""
 
+    def fetch(self, start: int, stop: int) -> None:
+        """Ask the system to read some rows from the disk, without waiting for them."""
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -160,6 +163,10 @@ class RowSegment:
     def extent(self) -> int:
         """The number of rows."""
         return self.stop - self.start
+
+    def fetch(self) -> None:
+        """Ask the system to read it from the disk, without waiting for it."""
+        self.source.fetch(self.start, self.stop)
 
     def part(self, start: int, stop: int) -> "RowSegment":
         """Some of the rows, counted from the first."""

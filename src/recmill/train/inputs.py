@@ -1,17 +1,19 @@
 """The data of a run: its splits, opened once, and streams over them."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from recmill.data.ahead import ReadAhead
 from recmill.data.batch import Position
 from recmill.data.opening import open_splits
 from recmill.data.prepared import Prepared, is_prepared
 from recmill.data.reader import TextReader
 from recmill.data.source import Segment
 from recmill.data.split import SplitName
-from recmill.data.stream import Order, ReadAhead, Stream, Stretch, compile_kernels
+from recmill.data.stream import Order, Stream, Stretch, compile_kernels
 from recmill.data.text import count_lines
 from recmill.data.vocab import Vocabulary
 from recmill.errors import ConfigError
@@ -110,7 +112,7 @@ class Inputs:
         return self._open(split, order, None)
 
     def _open(self, split: SplitName, order: Order, start: Position | None) -> Stream:
-        ahead = ReadAhead(self._config.data.reader_threads, self._config.data.prefetch_batches)
+        ahead = choose_read_ahead(self._config, num_cores=len(os.sched_getaffinity(0)))
         return Stream(self._rows.reader, self._rows.segments(split), order, start=start, ahead=ahead)
 
     def estimate_rows(self, split: SplitName) -> int:
@@ -124,6 +126,16 @@ class Inputs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._rows.close()
+
+
+def choose_read_ahead(config: TrainConfig, *, num_cores: int) -> ReadAhead:
+    """In the background if the layers leave a core for it, otherwise between steps with all cores."""
+    num_busy = min(config.threads or num_cores, num_cores)
+    batches = config.data.prefetch_batches
+    if batches is None:
+        batches = 4 if num_busy < num_cores else 0
+    threads = config.data.reader_threads or (2 if batches else num_cores)
+    return ReadAhead(threads, batches)
 
 
 def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
