@@ -117,6 +117,30 @@ def test_the_resolved_settings_of_a_run_make_the_same_run(
         assert (tmp_path / "a" / "model" / name).read_bytes() == (tmp_path / "b" / "model" / name).read_bytes()
 
 
+def test_the_halves_of_the_last_day_in_either_order(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    """The same model, judged on the same halves under their other names; prepared rows remember which is which."""
+    other = ("--set", "data.first_half=test")
+    assert recmill("prepare", "--data", tiny_world_dir, "--out", tmp_path / "rows", *other).status == 0
+    results = dict[str, dict[str, dict[str, object]]]()
+    for name, words in {
+        "raw": (tiny_world_dir, *TINY),
+        "raw, other": (tiny_world_dir, *TINY, *other),
+        "prepared, other": (tmp_path / "rows",),
+    }.items():
+        outcome = recmill("train", "demo", "--run", tmp_path / name, "--set", "stop.max_steps=2", "--data", *words)
+        assert outcome.status == 0, outcome.err
+        results[name] = json.loads((tmp_path / name / "results.json").read_text())
+    assert results["raw"]["validation"] == results["raw, other"]["test"] != results["raw"]["test"]
+    assert results["raw"]["test"] == results["raw, other"]["validation"]
+    for split in ("validation", "test"):
+        assert results["prepared, other"][split]["num_clicks"] == results["raw, other"][split]["num_clicks"]
+    refused = recmill(
+        *("train", "demo", "--run", tmp_path / "r", "--data", tmp_path / "rows", "--set", "data.first_half=validation")
+    )
+    assert refused.status == 2
+    assert "data.first_half is test there and validation here" in refused.err
+
+
 def test_a_run_is_refused_resumed_or_overwritten(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
     words = ("train", "demo", "--data", tiny_world_dir, "--run", tmp_path / "run", *TINY)
     assert recmill(*words, "--set", "stop.max_steps=3").status == 0

@@ -31,6 +31,13 @@ def test_an_unknown_schema_is_answered_with_the_known_ones() -> None:
     assert _complaint(row_schema="kagle") == "there is no schema 'kagle'; did you mean kaggle?"
 
 
+def test_files_with_a_use_of_their_own_have_no_halves() -> None:
+    files = {f"{name}_files": [name] for name in ("train", "validation", "test")}
+    assert _complaint(first_half="test", **files).startswith('data.first_half = "test" is about rows that are halved')
+    assert DataConfig(table_rows=TABLES, first_half="test", holdout_rows=9).first_half == "test"
+    assert _complaint(first_half="train").startswith('first_half = "train" is refused')
+
+
 def _write_shop(path: Path, *, rows: str = ", rows = 7") -> Path:
     path.write_text(
         "separator = ','\nheader = true\ncolumns = [\n"

@@ -84,6 +84,8 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
     data["table_rows"] = list(facts.table_rows)
     is_shipped = SCHEMAS.get(facts.schema.name) == facts.schema
     data["row_schema"] = facts.schema.name if is_shipped else facts.schema.model_dump(mode="json", exclude_none=True)
+    if is_from_prepared:
+        data["first_half"] = facts.first_half or "validation"
     if vocabulary is not None:
         data["vocabulary"] = str((vocabulary / VOCABULARY).resolve())
     return {**tree, "data": data, "encoding": facts.encoding.model_dump(mode="json", exclude_none=True)}

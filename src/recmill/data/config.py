@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 from recmill.config import Settings
 from recmill.data.schema import Schema, schema_from_tree
 from recmill.data.shipped import SCHEMAS, find_schema
+from recmill.data.split import FirstHalf
 from recmill.data.store.npy import Access
 from recmill.errors import ConfigError
 
@@ -30,6 +31,7 @@ class DataConfig(Settings):
     # Of all files in their order, the last lines, as a share or as a number: half for validation, half for test.
     holdout_frac: float | None = Field(default=None, gt=0, lt=1)
     holdout_rows: int | None = Field(default=None, ge=2)
+    first_half: FirstHalf = "validation"  # what the first half of the last day, or of the last lines, is for
     table_rows: tuple[int, ...] = ()  # one number per category column; empty: as the schema says
     max_rows_per_table: int | None = Field(default=None, ge=2)
     global_batch: int = Field(default=2048, ge=1)
@@ -60,6 +62,11 @@ class DataConfig(Settings):
             raise ConfigError(
                 "data.train_files, data.validation_files and data.test_files are given together or not at all "
                 "(without them the last day of day_0, day_1, … is halved; data.holdout_frac=0.1 keeps the last tenth)"
+            )
+        elif any(patterns) and self.first_half == "test":
+            raise ConfigError(
+                'data.first_half = "test" is about rows that are halved; '
+                "data.validation_files and data.test_files say already which are for what"
             )
 
     def _refuse_other_tables(self) -> None:
