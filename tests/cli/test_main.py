@@ -29,7 +29,7 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def recmill(capfd: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str | Path) -> Outcome:
+    def run(*words: str | int | Path) -> Outcome:
         capfd.readouterr()
         try:
             status = main([str(word) for word in words])
@@ -139,6 +139,20 @@ def test_the_halves_of_the_last_day_in_either_order(recmill: Command, tiny_world
     )
     assert refused.status == 2
     assert "data.first_half is test there and validation here" in refused.err
+
+
+def test_a_limited_judgement_says_so(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    limits = ("--set", "stop.max_steps=2", "--set", "data.eval_batch=100", "--set", "data.max_test_batches=3")
+    trained = recmill("train", "demo", "--data", tiny_world_dir, "--run", tmp_path / "run", *TINY, *limits)
+    assert trained.status == 0, trained.err
+    assert " on validation, " in trained.out
+    assert " on the first 300 rows of test\n" in trained.out
+    again, whole = (
+        json.loads(recmill("evaluate", tmp_path / "run", "--json", *words).out) for words in ((), ("--max-batches", 0))
+    )
+    assert (again["num_rows"], again["whole_split"]) == (300, False)
+    assert (whole["num_rows"], whole["whole_split"]) == (500, True)
+    assert recmill("evaluate", tmp_path / "run", "--max-batches", -1).status == 2
 
 
 def test_a_run_is_refused_resumed_or_overwritten(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:

@@ -133,5 +133,12 @@ def print_results(results: dict[str, Any], run_dir: Path) -> None:
     if results["skipped_rows"]:
         told.append(f"{results['skipped_rows']:,} bad lines passed over")
     print(", ".join(told))
-    print(f"AUROC {results['validation']['auroc']} on validation, {results['test']['auroc']} on test")
+    judged = [f"{results[split]['auroc']} on {told_split(split, results)}" for split in ("validation", "test")]
+    print(f"AUROC {', '.join(judged)}")
     print(f"run directory: {run_dir}")
+
+
+def told_split(split: str, results: dict[str, Any]) -> str:
+    """Its name, and how much of it was judged if a limit left rows out."""
+    is_whole, num_rows = results[split]["whole_split"], results[split]["num_rows"]
+    return split if is_whole else f"the first {num_rows:,} rows of {split}"

@@ -35,7 +35,10 @@ class DataConfig(Settings):
     table_rows: tuple[int, ...] = ()  # one number per category column; empty: as the schema says
     max_rows_per_table: int | None = Field(default=None, ge=2)
     global_batch: int = Field(default=2048, ge=1)
+    drop_last: bool = False  # a run ends in front of its first batch that is not full
     eval_batch: int = Field(default=16384, ge=1)
+    max_validation_batches: int = Field(default=0, ge=0)  # how many of eval_batch rows are judged; 0 = all
+    max_test_batches: int = Field(default=0, ge=0)
     bad_rows: Literal["fail", "skip"] = "fail"
     num_lanes: int = Field(default=64, ge=1, le=4096)
     block_bytes: int = Field(default=256 << 10, ge=1)  # of raw text, shuffled as one
