@@ -51,7 +51,7 @@ def read_with_recmill(path: Path, threads: int) -> Arrays:
 
 def read_with_polars(path: Path) -> Arrays:
     """read_csv and expressions."""
-    frame = _polars_frame(path)
+    frame = polars_frame(path)
     dense = frame.select((pl.col(name).fill_null(0) + 3).log().cast(pl.Float32) for name in CRITEO.dense_names)
     ids = frame.select(
         pl.col(name).str.to_integer(base=16, strict=False).fill_null(0) % rows
@@ -87,7 +87,7 @@ def look_up_with_recmill(path: Path, vocabulary: Vocabulary, threads: int) -> Ar
 
 def mapping_frames(path: Path) -> dict[str, pl.DataFrame]:
     """What polars joins with: every column's values and their rows."""
-    frame = _polars_frame(path).select(pl.col(CRITEO.category_names).fill_null("00000000"))
+    frame = polars_frame(path).select(pl.col(CRITEO.category_names).fill_null("00000000"))
     return {
         name: frame.select(name).unique(maintain_order=True).with_row_index("row", offset=2)
         for name in CRITEO.category_names
@@ -96,7 +96,7 @@ def mapping_frames(path: Path) -> dict[str, pl.DataFrame]:
 
 def join_with_polars(path: Path, rows: dict[str, pl.DataFrame]) -> Arrays:
     """read_csv, a join for every column, and 1 for what it does not find."""
-    frame = _polars_frame(path)
+    frame = polars_frame(path)
     dense = frame.select((pl.col(name).fill_null(0) + 3).log().cast(pl.Float32) for name in CRITEO.dense_names)
     columns = [
         frame.select(pl.col(name).fill_null("00000000"))
@@ -109,7 +109,8 @@ def join_with_polars(path: Path, rows: dict[str, pl.DataFrame]) -> Arrays:
     return Arrays(dense.to_numpy(), pl.DataFrame(columns).to_numpy(), frame["label"].cast(pl.Float32).to_numpy())
 
 
-def _polars_frame(path: Path) -> pl.DataFrame:
+def polars_frame(path: Path) -> pl.DataFrame:
+    """Criteo's columns as polars reads them: integers and strings."""
     names = [column.name for column in CRITEO.columns]
     types = {name: pl.String if name.startswith("cat") else pl.Int64 for name in names}
     return pl.read_csv(path, separator="\t", has_header=False, new_columns=names, schema_overrides=types)

@@ -296,6 +296,14 @@ def test_files_that_cannot_be_sampled_are_named(
 
 
 def test_bench_names_its_benchmarks(recmill: Command) -> None:
-    assert "read,prepare,train,embeddings" in recmill("bench").out
+    assert "read,audit,prepare,train,embeddings" in recmill("bench").out
     assert recmill("bench", "speed").status == 2
     assert "recmill bench read" in recmill("bench", "read", "--help").out
+
+
+def test_bench_audit_compares_with_polars_before_it_measures(recmill: Command) -> None:
+    measured = recmill("bench", "audit", "--rows", 3000, "--rounds", 1, "--json")
+    assert measured.status == 0, measured.err
+    report = json.loads(measured.out.splitlines()[-1])
+    assert report["notes"]["columns compared"] == "39 of 39"
+    assert report["ratios"].keys() == {"recmill/polars"}
