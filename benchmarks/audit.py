@@ -8,9 +8,8 @@ What both tell is compared before anything is timed, where recmill's bound made 
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +84,10 @@ def measure(path: Path, *, threads: int, rounds: int) -> Report:
     ours, theirs = audit_with_recmill(path, threads), audit_with_polars(path)
     num_rows, num_compared = ours.train.num_rows, count_equal_columns(ours, theirs)
     del ours, theirs
-    contenders = {"recmill": partial(audit_with_recmill, path, threads), "polars": partial(audit_with_polars, path)}
+    contenders: dict[str, Callable[[], object]] = {
+        "recmill": lambda: audit_with_recmill(path, threads),
+        "polars": lambda: audit_with_polars(path),
+    }
     timings = alternate(contenders, rounds=rounds)
     report = Report("audit")
     for name, timing in timings.items():
