@@ -301,6 +301,22 @@ def test_bench_names_its_benchmarks(recmill: Command) -> None:
     assert "recmill bench read" in recmill("bench", "read", "--help").out
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--with-ray",), "--with-ray is about ids that are looked up; give --vocabulary too"),
+        (("--with-ray", "--vocabulary"), "--with-ray needs ray, which is not installed: .venv/bin/pip install "),
+    ],
+)
+def test_a_rival_that_is_not_there_is_asked_for_with_a_way_out(
+    words: tuple[str, ...], message: str, recmill: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    refused = recmill("bench", "read", *words)
+    assert refused.status == 2
+    assert message in refused.err
+
+
 def test_bench_audit_compares_with_polars_before_it_measures(recmill: Command) -> None:
     measured = recmill("bench", "audit", "--rows", 3000, "--rounds", 1, "--json")
     assert measured.status == 0, measured.err
