@@ -9,7 +9,6 @@ whole blocks, because index_in builds its hash table anew for every call.
 Workers import this file: it imports nothing of recmill, which would be compiled in each of them.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -113,7 +112,6 @@ def open_ray(
         _temp_dir=str(directory / "ray"),
     )
     try:
-        logging.getLogger("ray.data").setLevel(logging.ERROR)  # it would tell of every turn
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.execution_options.preserve_order = True
