@@ -38,6 +38,16 @@ def test_files_with_a_use_of_their_own_have_no_halves() -> None:
     assert _complaint(first_half="train").startswith('first_half = "train" is refused')
 
 
+def test_dropping_short_batches_needs_equal_shares() -> None:
+    complaint = _complaint(drop_last=True, global_batch=100, num_lanes=64)
+    assert complaint.startswith(
+        "data.drop_last needs equal shares of a batch: with data.global_batch = 100 and 64 lanes"
+    )
+    assert "data.num_lanes=50" in complaint
+    for num_lanes in (1, 4, 50, 100, 128):
+        assert DataConfig(table_rows=TABLES, drop_last=True, global_batch=100, num_lanes=num_lanes).drop_last
+
+
 def _write_shop(path: Path, *, rows: str = ", rows = 7") -> Path:
     path.write_text(
         "separator = ','\nheader = true\ncolumns = [\n"

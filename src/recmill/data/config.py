@@ -52,6 +52,7 @@ class DataConfig(Settings):
     def model_post_init(self, _context: object) -> None:
         """Refuse what does not fit the schema."""
         self._refuse_other_tables()
+        self._refuse_uneven_shares()
         patterns = (self.train_files, self.validation_files, self.test_files)
         if self.has_holdout:
             if self.holdout_frac is not None and self.holdout_rows is not None:
@@ -70,6 +71,16 @@ class DataConfig(Settings):
             raise ConfigError(
                 'data.first_half = "test" is about rows that are halved; '
                 "data.validation_files and data.test_files say already which are for what"
+            )
+
+    def _refuse_uneven_shares(self) -> None:
+        num_lanes = min(self.num_lanes, self.global_batch)
+        if self.drop_last and self.global_batch % num_lanes:
+            even = next(lanes for lanes in range(num_lanes, 0, -1) if self.global_batch % lanes == 0)
+            raise ConfigError(
+                f"data.drop_last needs equal shares of a batch: with data.global_batch = {self.global_batch} and "
+                f"{num_lanes} lanes the lanes with the larger share run dry long before the others, and the rows of "
+                f"those would be dropped; set data.num_lanes={even} or another data.global_batch"
             )
 
     def _refuse_other_tables(self) -> None:

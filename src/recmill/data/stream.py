@@ -7,9 +7,11 @@
 4. A global batch takes an equal share of every lane. A lane at the end of an epoch goes on to the next one without
    waiting for the others, and lanes know nothing of each other: a process of several reads the lanes rank,
    rank + size, …, and whatever their number, all together see the same global batches while each reads only its part
-   of the files. Batches are full until the first lane comes to the end of the last epoch. Lanes hold as many bytes, not
-   as many rows, so that the last few batches of a run are short; to fill them from the lanes that have rows left, a
-   process would have to know how many rows the lanes of others hold, which nobody knows who has not read them.
+   of the files. Batches are full until the first lane comes to the end of the last epoch; then those behind are short.
+   They are few if all shares are equal, because lanes hold as many bytes and so about as many rows. They are many if
+   the batch is no multiple of the lanes: of 100 rows and 64 lanes some give two rows and are through when half of the
+   rows of those that give one are left. To fill short batches from the lanes that have rows left, a process would have
+   to know how many rows the lanes of others hold, which nobody knows who has not read them.
 5. Blocks are parsed ahead by threads and batches put together by one more. A batch carries the position behind it,
    and a stream opened at that position yields exactly the rest.
 """
