@@ -336,6 +336,18 @@ def test_full_batches_take_every_lane_s_share(tmp_path: Path) -> None:
     assert _numbers([first]) == _numbers(firsts), "lane after lane"
 
 
+@pytest.mark.parametrize(
+    ("global_batch", "num_lanes", "in_use"),
+    [(2048, 64, 64), (100, 64, 50), (1000, 64, 50), (101, 64, 64), (10, 64, 10), (10, 4, 4), (9, 4, 3), (1, 1, 1)],
+)
+def test_lanes_have_equal_shares_unless_that_costs_half_of_them(global_batch: int, num_lanes: int, in_use: int) -> None:
+    order = Order(global_batch, num_lanes=num_lanes)
+    shares = [order.share(lane) for lane in order.lanes]
+    assert len(shares) == in_use
+    assert sum(shares) == global_batch
+    assert max(shares) - min(shares) <= (global_batch % in_use > 0)
+
+
 # Endings.
 
 

@@ -5,9 +5,12 @@
 2. A seeded permutation deals the blocks to a fixed number of lanes, the same number of bytes to each.
 3. A lane shuffles the rows within each of its blocks and hands them out one after the other.
 4. A global batch takes an equal share of every lane. A lane at the end of an epoch goes on to the next one without
-   waiting for the others, so all batches but the last of a run are full, and lanes know nothing of each other:
-   a process of several reads the lanes rank, rank + size, …, and whatever their number, all together see the same
-   global batches while each reads only its part of the files.
+   waiting for the others, and lanes know nothing of each other: a process of several reads the lanes rank,
+   rank + size, …, and whatever their number, all together see the same global batches while each reads only its part
+   of the files. Batches are full until the first lane comes to the end of the last epoch; then those behind are short,
+   and few, because lanes hold as many bytes and so about as many rows. To fill short batches from the lanes that
+   have rows left, a process would have to know how many rows the lanes of others hold, which nobody knows who has not
+   read them.
 5. Blocks are parsed by threads, ahead of time or between batches (`ahead.py`). A batch carries the position behind
    it, and a stream opened at that position yields exactly the rest.
 """
@@ -26,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.ahead import Background, Coming, EagerPool, LazyPool, Pool, ReadAhead
-from recmill.data.batch import Batch, Columns, Cursor, Position
+from recmill.data.batch import Batch, Columns, Cursor, Position, lanes_in_use
 from recmill.data.lanes import Lanes, compile_deal
 from recmill.data.reader import Block
 from recmill.errors import DataError
@@ -46,8 +49,8 @@ class Order:
 
     @property
     def lanes(self) -> range:
-        """The lanes in use: no more than a batch has rows, so that each gives some to every batch."""
-        return range(min(self.num_lanes, self.global_batch))
+        """The lanes in use: each gives some rows to every batch."""
+        return range(lanes_in_use(self.global_batch, self.num_lanes))
 
     def share(self, lane: int) -> int:
         """How many rows of a global batch come from a lane; the shares add up to the batch."""

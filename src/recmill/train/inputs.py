@@ -68,6 +68,7 @@ class PreparedRows:
         for what, stated, found in (
             ("data.table_rows", data.num_table_rows, facts.table_rows),
             ("encoding", config.encoding, facts.encoding),
+            ("data.first_half", data.first_half, facts.first_half or "validation"),
             ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
         ):
             if stated != found:
