@@ -2,13 +2,15 @@
 
 All produce dense float32 after log(x+3) with 0 for an empty field, ids int64 after the modulo with 0 for an empty
 field, and labels; the arrays are compared before anything is timed. With --vocabulary ids are rows of a vocabulary that
-lies ready: recmill looks them up, polars joins them; recmill's modulo is timed beside them.
+lies ready: recmill looks them up, polars joins them; recmill's modulo is timed beside them. With --with-ray the
+published Ray Data pipeline (`ray_read.py`) takes turns with them; its turn lasts half a minute at the default size.
 """
 
 import argparse
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from benchmarks.ray_read import open_ray
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
 from recmill.data.census import CensusFile, PartCensus, Selection, merge_column, merge_runs
 from recmill.data.criteo import CRITEO, PUBLISHED_TABLE_ROWS
@@ -29,6 +32,7 @@ from recmill.data.source import Source
 from recmill.data.split import whole
 from recmill.data.synthetic import SynthSpec, write_criteo
 from recmill.data.vocab import Vocabulary, VocabularyWriter
+from recmill.errors import ConfigError, MissingExtra
 from recmill.memory import keep_freed_memory
 
 
@@ -51,7 +55,7 @@ def read_with_recmill(path: Path, threads: int) -> Arrays:
 
 def read_with_polars(path: Path) -> Arrays:
     """read_csv and expressions."""
-    frame = _polars_frame(path)
+    frame = polars_frame(path)
     dense = frame.select((pl.col(name).fill_null(0) + 3).log().cast(pl.Float32) for name in CRITEO.dense_names)
     ids = frame.select(
         pl.col(name).str.to_integer(base=16, strict=False).fill_null(0) % rows
@@ -87,7 +91,7 @@ def look_up_with_recmill(path: Path, vocabulary: Vocabulary, threads: int) -> Ar
 
 def mapping_frames(path: Path) -> dict[str, pl.DataFrame]:
     """What polars joins with: every column's values and their rows."""
-    frame = _polars_frame(path).select(pl.col(CRITEO.category_names).fill_null("00000000"))
+    frame = polars_frame(path).select(pl.col(CRITEO.category_names).fill_null("00000000"))
     return {
         name: frame.select(name).unique(maintain_order=True).with_row_index("row", offset=2)
         for name in CRITEO.category_names
@@ -96,7 +100,7 @@ def mapping_frames(path: Path) -> dict[str, pl.DataFrame]:
 
 def join_with_polars(path: Path, rows: dict[str, pl.DataFrame]) -> Arrays:
     """read_csv, a join for every column, and 1 for what it does not find."""
-    frame = _polars_frame(path)
+    frame = polars_frame(path)
     dense = frame.select((pl.col(name).fill_null(0) + 3).log().cast(pl.Float32) for name in CRITEO.dense_names)
     columns = [
         frame.select(pl.col(name).fill_null("00000000"))
@@ -109,7 +113,8 @@ def join_with_polars(path: Path, rows: dict[str, pl.DataFrame]) -> Arrays:
     return Arrays(dense.to_numpy(), pl.DataFrame(columns).to_numpy(), frame["label"].cast(pl.Float32).to_numpy())
 
 
-def _polars_frame(path: Path) -> pl.DataFrame:
+def polars_frame(path: Path) -> pl.DataFrame:
+    """Criteo's columns as polars reads them: integers and strings."""
     names = [column.name for column in CRITEO.columns]
     types = {name: pl.String if name.startswith("cat") else pl.Int64 for name in names}
     return pl.read_csv(path, separator="\t", has_header=False, new_columns=names, schema_overrides=types)
@@ -152,13 +157,36 @@ def modulo_contenders(path: Path, threads: int) -> dict[str, Callable[[], Arrays
     }
 
 
-def vocabulary_contenders(path: Path, threads: int, directory: Path) -> dict[str, Callable[[], Arrays]]:
-    """Ids by vocabulary."""
+@contextmanager
+def vocabulary_contenders(
+    path: Path, threads: int, directory: Path, *, with_ray: bool
+) -> Iterator[dict[str, Callable[[], Arrays]]]:
+    """Ids by vocabulary; Ray's processes last as long as the context."""
     vocabulary, rows = freeze_vocabulary(path, directory), mapping_frames(path)
-    return {
+    contenders = {
         "recmill": lambda: look_up_with_recmill(path, vocabulary, threads),
         "polars": lambda: join_with_polars(path, rows),
     }
+    with ExitStack() as open_parts:
+        if with_ray:
+            tables = {
+                name: pa.table({"value": mapping[name].to_arrow().cast(pa.string()), "row": mapping["row"].to_arrow()})
+                for name, mapping in rows.items()
+            }
+            read_with_ray = open_parts.enter_context(open_ray(path, tables, directory, num_cpus=threads))
+            contenders["ray"] = lambda: Arrays(*read_with_ray())
+        yield contenders
+
+
+def refuse_without_ray(*, vocabulary: bool) -> None:
+    """Complain before anything is written."""
+    if not vocabulary:
+        raise ConfigError("--with-ray is about ids that are looked up; give --vocabulary too")
+    if find_spec("ray") is None:
+        raise MissingExtra(
+            "--with-ray needs ray, which is not installed: "
+            ".venv/bin/pip install --constraint constraints.txt --editable '.[ray]'"
+        )
 
 
 def measure(
@@ -192,15 +220,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--file", type=Path, help="a Criteo text file to read instead")
     parser.add_argument("--threads", type=int, default=2, help="threads of recmill's reader (2)")
     parser.add_argument("--vocabulary", action="store_true", help="look ids up in a vocabulary")
+    parser.add_argument(
+        "--with-ray", action="store_true", help="with --vocabulary: against Ray Data too, which is slow"
+    )
     args = parser.parse_args(argv)
+    if args.with_ray:
+        refuse_without_ray(vocabulary=args.vocabulary)
     keep_freed_memory()  # as every training run does; it serves all contenders
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as open_parts:
         path = args.file
         if path is None:
             write_criteo(SynthSpec(rows=args.rows, days=1, seed=0), Path(scratch) / "data")
             path = Path(scratch) / "data" / "day_0"
         if args.vocabulary:
-            contenders = vocabulary_contenders(path, args.threads, Path(scratch))
+            opened = vocabulary_contenders(path, args.threads, Path(scratch), with_ray=args.with_ray)
+            contenders = open_parts.enter_context(opened)
             beside = {"modulo": lambda: read_with_recmill(path, args.threads)}
         else:
             contenders, beside = modulo_contenders(path, args.threads), {}

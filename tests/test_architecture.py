@@ -37,8 +37,8 @@ GUESTS = {
     "polars": (),
     "pyarrow": ("data/store/parquet.py",),
     "tensorboard": ("observe/record.py",),
-    "numba": ("jit.py", "data/swar.py", "embeddings/local.py", "train/assemble.py", "cli/doctor.py"),
-    "llvmlite": ("data/swar.py",),
+    "numba": ("jit.py", "data/swar.py", "models/tile.py", "embeddings/local.py", "train/assemble.py", "cli/doctor.py"),
+    "llvmlite": ("data/swar.py", "models/tile.py"),
     "rich": ("observe/console.py", "cli/"),
 }
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 50, 7

@@ -108,14 +108,22 @@ def _toml_value(text: str) -> object:
         return text
 
 
+def _describe_neighbours(key: str, known: list[str]) -> str:
+    """The settings of the same section, or what there is at the top."""
+    section = key.rpartition(".")[0]
+    if section:
+        return f"the settings of {section} are {', '.join(name for name in known if name.startswith(f'{section}.'))}"
+    return f"there are {', '.join(sorted({name.split('.')[0] for name in known}))}"
+
+
 def _explain(error: Mapping[str, Any], known: list[str], where: str) -> str:
     key = ".".join(str(part) for part in error["loc"])
     value = json.dumps(error["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
     if error["type"] == "extra_forbidden":
         near = _nearest(key, known)
-        hint = f"; did you mean {near}?" if near else f"; the settings are {', '.join(known)}"
-        return f"{key} = {shown} is not a setting{hint}"
+        hint = f"did you mean {near}?" if near else _describe_neighbours(key, known)
+        return f"{key} = {shown} is not a setting; {hint}"
     if error["type"] == "missing":
         return f"{key} is not set" + (f"; give it with --set {key}=..." if where == "settings" else "")
     return f"{key} = {shown} is refused: {error['msg'].lower()}"

@@ -29,7 +29,7 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def recmill(capfd: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str | Path) -> Outcome:
+    def run(*words: str | int | Path) -> Outcome:
         capfd.readouterr()
         try:
             status = main([str(word) for word in words])
@@ -115,6 +115,44 @@ def test_the_resolved_settings_of_a_run_make_the_same_run(
     assert recmill("train", "--config", tmp_path / "a" / "config.toml", "--run", tmp_path / "b").status == 0
     for name in ("dense.safetensors", "tables.safetensors"):
         assert (tmp_path / "a" / "model" / name).read_bytes() == (tmp_path / "b" / "model" / name).read_bytes()
+
+
+def test_the_halves_of_the_last_day_in_either_order(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    """The same model, judged on the same halves under their other names; prepared rows remember which is which."""
+    other = ("--set", "data.first_half=test")
+    assert recmill("prepare", "--data", tiny_world_dir, "--out", tmp_path / "rows", *other).status == 0
+    results = dict[str, dict[str, dict[str, object]]]()
+    for name, words in {
+        "raw": (tiny_world_dir, *TINY),
+        "raw, other": (tiny_world_dir, *TINY, *other),
+        "prepared, other": (tmp_path / "rows",),
+    }.items():
+        outcome = recmill("train", "demo", "--run", tmp_path / name, "--set", "stop.max_steps=2", "--data", *words)
+        assert outcome.status == 0, outcome.err
+        results[name] = json.loads((tmp_path / name / "results.json").read_text())
+    assert results["raw"]["validation"] == results["raw, other"]["test"] != results["raw"]["test"]
+    assert results["raw"]["test"] == results["raw, other"]["validation"]
+    for split in ("validation", "test"):
+        assert results["prepared, other"][split]["num_clicks"] == results["raw, other"][split]["num_clicks"]
+    refused = recmill(
+        *("train", "demo", "--run", tmp_path / "r", "--data", tmp_path / "rows", "--set", "data.first_half=validation")
+    )
+    assert refused.status == 2
+    assert "data.first_half is test there and validation here" in refused.err
+
+
+def test_a_limited_judgement_says_so(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    limits = ("--set", "stop.max_steps=2", "--set", "data.eval_batch=100", "--set", "data.max_test_batches=3")
+    trained = recmill("train", "demo", "--data", tiny_world_dir, "--run", tmp_path / "run", *TINY, *limits)
+    assert trained.status == 0, trained.err
+    assert " on validation, " in trained.out
+    assert " on the first 300 rows of test\n" in trained.out
+    again, whole = (
+        json.loads(recmill("evaluate", tmp_path / "run", "--json", *words).out) for words in ((), ("--max-batches", 0))
+    )
+    assert (again["num_rows"], again["whole_split"]) == (300, False)
+    assert (whole["num_rows"], whole["whole_split"]) == (500, True)
+    assert recmill("evaluate", tmp_path / "run", "--max-batches", -1).status == 2
 
 
 def test_a_run_is_refused_resumed_or_overwritten(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
@@ -258,6 +296,30 @@ def test_files_that_cannot_be_sampled_are_named(
 
 
 def test_bench_names_its_benchmarks(recmill: Command) -> None:
-    assert "read,prepare,train,embeddings" in recmill("bench").out
+    assert "read,audit,prepare,train,embeddings" in recmill("bench").out
     assert recmill("bench", "speed").status == 2
     assert "recmill bench read" in recmill("bench", "read", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--with-ray",), "--with-ray is about ids that are looked up; give --vocabulary too"),
+        (("--with-ray", "--vocabulary"), "--with-ray needs ray, which is not installed: .venv/bin/pip install "),
+    ],
+)
+def test_a_rival_that_is_not_there_is_asked_for_with_a_way_out(
+    words: tuple[str, ...], message: str, recmill: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    refused = recmill("bench", "read", *words)
+    assert refused.status == 2
+    assert message in refused.err
+
+
+def test_bench_audit_compares_with_polars_before_it_measures(recmill: Command) -> None:
+    measured = recmill("bench", "audit", "--rows", 3000, "--rounds", 1, "--json")
+    assert measured.status == 0, measured.err
+    report = json.loads(measured.out.splitlines()[-1])
+    assert report["notes"]["columns compared"] == "39 of 39"
+    assert report["ratios"].keys() == {"recmill/polars"}

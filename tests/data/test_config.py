@@ -31,6 +31,23 @@ def test_an_unknown_schema_is_answered_with_the_known_ones() -> None:
     assert _complaint(row_schema="kagle") == "there is no schema 'kagle'; did you mean kaggle?"
 
 
+def test_files_with_a_use_of_their_own_have_no_halves() -> None:
+    files = {f"{name}_files": [name] for name in ("train", "validation", "test")}
+    assert _complaint(first_half="test", **files).startswith('data.first_half = "test" is about rows that are halved')
+    assert DataConfig(table_rows=TABLES, first_half="test", holdout_rows=9).first_half == "test"
+    assert _complaint(first_half="train").startswith('first_half = "train" is refused')
+
+
+def test_dropping_short_batches_needs_equal_shares() -> None:
+    complaint = _complaint(drop_last=True, global_batch=202, num_lanes=64)
+    assert complaint.startswith(
+        "data.drop_last needs equal shares of a batch: with data.global_batch = 202 and 64 lanes"
+    )
+    assert "data.num_lanes=2" in complaint
+    for num_lanes in (1, 4, 50, 64, 100, 128):
+        assert DataConfig(table_rows=TABLES, drop_last=True, global_batch=100, num_lanes=num_lanes).drop_last
+
+
 def _write_shop(path: Path, *, rows: str = ", rows = 7") -> Path:
     path.write_text(
         "separator = ','\nheader = true\ncolumns = [\n"
@@ -113,7 +130,7 @@ def test_the_cap_applies_to_every_table(cap: int | None, expected: tuple[int, ..
         ("num_lanes", 5000),
         ("block_bytes", 0),
         ("reader_threads", 0),
-        ("prefetch_batches", 0),
+        ("prefetch_batches", -1),
         ("max_rows_per_table", 1),
         ("holdout_frac", 1.0),
         ("holdout_frac", 0.0),

@@ -241,6 +241,29 @@ def test_the_manifest_and_the_page_tell_what_is_there(tiny_world_dir: Path, tmp_
     assert (ids.max(axis=0) < np.array(manifest["table_rows"])).all()
 
 
+@pytest.mark.parametrize("preset", ["recmill", "torchrec"])
+def test_the_order_of_the_halves_changes_their_use_and_no_byte(
+    tiny_world_dir: Path, tmp_path: Path, preset: str
+) -> None:
+    """The preset that counts all days does so in the order of the files, whatever the rows are for."""
+    days = find_days(tiny_world_dir)
+    torchrec, oneflow = (
+        prepare(
+            PrepareJob(split_by_day(days, first_half=half), CRITEO, tmp_path / half, preset, part_bytes=40_000, seed=3)
+        )
+        for half in ("validation", "test")
+    )
+    assert (torchrec["first_half"], oneflow["first_half"]) == ("validation", "test")
+    pages = {"README.md"}
+    assert {name: digest for name, digest in _digests(torchrec).items() if name not in pages} == {
+        name: digest for name, digest in _digests(oneflow).items() if name not in pages
+    }
+    assert torchrec["subsets"]["train"] == oneflow["subsets"]["train"]
+    assert torchrec["subsets"]["validation"] == oneflow["subsets"]["test"] == [["day_2", 0, 500]]
+    assert torchrec["subsets"]["test"] == oneflow["subsets"]["validation"] == [["day_2", 500, 1000]]
+    assert torchrec["clicks"]["validation"] == oneflow["clicks"]["test"]
+
+
 def test_bad_lines_are_named_or_counted(tiny_world_dir: Path, tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     shutil.copytree(tiny_world_dir, data_dir)

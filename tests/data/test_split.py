@@ -153,6 +153,20 @@ def test_halves_of_a_file_of_several_strides(tmp_path: Path, num_lines: int, end
     assert _lines(splits.test) == lines[(num_lines + 1) // 2 :]
 
 
+@pytest.mark.parametrize("ending", [b"\n", b""], ids=["newline", "unfinished"])
+@pytest.mark.parametrize("num_lines", range(1, 10))
+def test_the_two_orders_of_the_halves_are_mirror_images(tmp_path: Path, num_lines: int, ending: bytes) -> None:
+    lines = [b"line %d" % i for i in range(num_lines)]
+    paths = [*_make(tmp_path, "day_0"), *_make(tmp_path, "day_1", text=b"\n".join(lines) + ending)]
+    torchrec, oneflow = split_by_day(paths, first_half="validation"), split_by_day(paths, first_half="test")
+    assert split_by_day(paths).first_half == "validation", "what is not asked for is as TorchRec has it"
+    assert _lines(oneflow.train) == _lines(torchrec.train)
+    assert _lines(oneflow.test) == _lines(torchrec.validation) == lines[: -(-num_lines // 2)]
+    assert _lines(oneflow.validation) == _lines(torchrec.test) == lines[-(-num_lines // 2) :]
+    for splits in (torchrec, oneflow):
+        assert [line for name in splits.in_file_order[1:] for line in _lines(splits.of(name))] == lines
+
+
 def test_an_empty_last_day_has_empty_halves(tmp_path: Path) -> None:
     splits = split_by_day([*_make(tmp_path, "day_0"), *_make(tmp_path, "day_1", text=b"")])
     assert [segment.num_bytes for segment in (*splits.validation, *splits.test)] == [0, 0]
@@ -187,6 +201,15 @@ def test_the_tail_of_several_files_is_held_out_in_their_order(tmp_path: Path, he
     assert _lines(splits.test) == lines[9 - held :][half:]
     by_share = split_tail([whole(source) for source in sources], frac=held / 9)
     assert [_lines(by_share.of(name)) for name in SPLIT_NAMES] == [_lines(splits.of(name)) for name in SPLIT_NAMES]
+
+
+def test_the_halves_of_the_tail_change_places_too(tmp_path: Path) -> None:
+    sources = [Source(path) for path in _make(tmp_path, "a", "b")]
+    segments = [whole(source) for source in sources]
+    first, second = (split_tail(segments, num_rows=5, first_half=half) for half in ("validation", "test"))
+    assert _lines(first.train) == _lines(second.train) == [b"1"]
+    assert _lines(first.validation) == _lines(second.test) == [b"2", b"3", b"1"]
+    assert _lines(first.test) == _lines(second.validation) == [b"2", b"3"]
 
 
 def test_the_tail_begins_behind_the_header(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recmill.data.ahead import Background, ReadAhead
 from recmill.data.batch import Batch, Cursor, Position
 from recmill.data.encode import Encoding
 from recmill.data.reader import BadRowPolicy, Block, TextReader
 from recmill.data.source import Segment
 from recmill.data.split import whole
-from recmill.data.stream import Blocks, Order, Part, ReadAhead, Stream
+from recmill.data.stream import Blocks, Order, Part, Stream
 from recmill.errors import BadRowError, DataError
 from tests.data.lines import COUNT, LABEL, SHOP, new_source, schema_of
 from tests.laws.resume import assert_resumes_everywhere, assert_same_batches
@@ -260,7 +261,14 @@ def test_the_sequential_order_is_that_of_the_files(tmp_path: Path) -> None:
 def test_the_order_is_the_same_for_any_read_ahead(tmp_path: Path, order: Order) -> None:
     segments = _segments(tmp_path, (50, 60), bad_every=6)
     expected = _all(segments, order, reader=_reader("skip"), ahead=ReadAhead(1, 1))
-    for ahead in (ReadAhead(1, 9), ReadAhead(2, 1), ReadAhead(3, 4), ReadAhead(16, 2)):
+    for ahead in (
+        ReadAhead(1, 9),
+        ReadAhead(2, 1),
+        ReadAhead(3, 4),
+        ReadAhead(16, 2),
+        ReadAhead(1, 0),
+        ReadAhead(3, 0),
+    ):
         assert_same_batches(_all(segments, order, reader=_reader("skip"), ahead=ahead), expected)
 
 
@@ -328,6 +336,18 @@ def test_full_batches_take_every_lane_s_share(tmp_path: Path) -> None:
     assert _numbers([first]) == _numbers(firsts), "lane after lane"
 
 
+@pytest.mark.parametrize(
+    ("global_batch", "num_lanes", "in_use"),
+    [(2048, 64, 64), (100, 64, 50), (1000, 64, 50), (101, 64, 64), (10, 64, 10), (10, 4, 4), (9, 4, 3), (1, 1, 1)],
+)
+def test_lanes_have_equal_shares_unless_that_costs_half_of_them(global_batch: int, num_lanes: int, in_use: int) -> None:
+    order = Order(global_batch, num_lanes=num_lanes)
+    shares = [order.share(lane) for lane in order.lanes]
+    assert len(shares) == in_use
+    assert sum(shares) == global_batch
+    assert max(shares) - min(shares) <= (global_batch % in_use > 0)
+
+
 # Endings.
 
 
@@ -335,10 +355,10 @@ def test_a_stream_left_early_ends_its_threads(tmp_path: Path) -> None:
     segments = _segments(tmp_path, (400,))
     before = set(threading.enumerate())
     for taken in (0, 1, 3):
-        for ahead in (ReadAhead(1, 1), ReadAhead(4, 2), ReadAhead(2, 100)):
+        for ahead in (ReadAhead(1, 1), ReadAhead(4, 2), ReadAhead(2, 100), ReadAhead(1, 0), ReadAhead(4, 0)):
             stream = Stream(_reader(), segments, Order(5, 1, None, 5, 50), ahead=ahead)
             assert len(list(islice(stream, taken))) == taken
-            assert set(threading.enumerate()) > before
+            assert ahead.batches == 0 or set(threading.enumerate()) > before
             stream.close()
             assert set(threading.enumerate()) <= before
             assert list(stream) == [], "a closed stream is at its end"
@@ -348,10 +368,11 @@ def test_a_stream_left_early_ends_its_threads(tmp_path: Path) -> None:
 def test_a_stream_closed_while_its_producer_waits_for_room_ends(tmp_path: Path) -> None:
     segments = _segments(tmp_path, (400,))
     with Stream(_reader(), segments, Order(5, 1, None, 5, 50), ahead=ReadAhead(1, 1)) as stream:
-        while not stream._ready.full():
+        assert isinstance(stream._batches, Background)
+        while not stream._batches._ready.full():
             pass
-    assert not stream._producer.is_alive()
-    assert stream._ready.empty(), "no batch is kept"
+    assert not stream._batches._thread.is_alive()
+    assert stream._batches._ready.empty(), "no batch is kept"
 
 
 def test_a_consumer_that_fails_ends_the_threads(tmp_path: Path) -> None:
@@ -367,15 +388,15 @@ def test_a_consumer_that_fails_ends_the_threads(tmp_path: Path) -> None:
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("ahead", [ReadAhead(1, 2), ReadAhead(3, 2), ReadAhead(1, 0), ReadAhead(3, 0)])
 @pytest.mark.parametrize("seed", [None, 1])
-def test_a_bad_row_arrives_with_file_and_line(tmp_path: Path, seed: int | None, threads: int) -> None:
+def test_a_bad_row_arrives_with_file_and_line(tmp_path: Path, seed: int | None, ahead: ReadAhead) -> None:
     segments = _segments(tmp_path, (50, 80))
     text = segments[1].source.buffer.tobytes().splitlines(keepends=True)
     text[30] = b"1,many,3\n"
     segments[1] = whole(new_source(tmp_path / "day_1", b"".join(text)))
     before = set(threading.enumerate())
-    stream = Stream(_reader(), segments, Order(5, seed, None, 1, 50), ahead=ReadAhead(threads, 2))
+    stream = Stream(_reader(), segments, Order(5, seed, None, 1, 50), ahead=ahead)
     with pytest.raises(BadRowError, match=rf"^{tmp_path / 'day_1'}:31: column count holds 'many': not an integer"):
         list(stream)
     assert set(threading.enumerate()) <= before

@@ -3,7 +3,6 @@ import torch
 
 from recmill.errors import ConfigError
 from recmill.models.dlrm import Dlrm, DlrmConfig
-from recmill.models.interaction import DotInteraction
 from recmill.models.mlp import build_mlp
 
 B, F, D, NUM_DENSE = 5, 3, 4, 6
@@ -32,18 +31,6 @@ def test_the_whole_model_equals_torchrecs_with_the_same_weights() -> None:
     torch.testing.assert_close(ours_in.grad, theirs_in.grad)
     for ours_gradient, parameter in zip(ours_gradients, model.parameters(), strict=True):
         torch.testing.assert_close(ours_gradient, parameter.grad)
-
-
-def test_pairs_are_the_strict_upper_triangle_row_by_row() -> None:
-    vectors = torch.randn(2, 4, D)
-    pairs = DotInteraction(4)(vectors)
-    expected = [(vectors[:, i] * vectors[:, j]).sum(1) for i in range(4) for j in range(i + 1, 4)]
-    torch.testing.assert_close(pairs, torch.stack(expected, dim=1))
-
-
-def test_gradient_of_the_pairs_is_that_of_finite_differences() -> None:
-    vectors = torch.randn(3, 4, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(DotInteraction(4), (vectors,))
 
 
 def test_layers_start_from_their_own_named_streams() -> None:

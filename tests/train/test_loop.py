@@ -3,12 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from recmill.errors import ConfigError
 from recmill.train import loop
 from recmill.train.assemble import assemble
 from recmill.train.config import Stop, TrainConfig
 from recmill.train.inputs import Inputs
 from recmill.train.loop import due, is_over, train
 from recmill.train.progress import Progress
+from recmill.train.step import Parts
 from tests.train.conftest import OpenRun, Resolve
 
 
@@ -40,6 +42,46 @@ def test_limits_really_stop(limits: tuple[str, ...], steps: int, resolve: Resolv
     progress, run_dir = run_to_the_end(resolve(*limits), open_run)
     assert progress.step == steps
     assert [path.name for path in (run_dir / "checkpoints").iterdir()] == [f"step_{steps:010}"]
+
+
+def _weights(parts: Parts) -> list[bytes]:
+    return [parts.tables.weights(spec.name).tobytes() for spec in parts.tables.specs]
+
+
+def test_short_batches_at_the_end_are_dropped_if_asked(resolve: Resolve, open_run: OpenRun) -> None:
+    config = resolve("data.drop_last=true", "data.num_lanes=6", "data.global_batch=90")
+    with Inputs(config) as inputs, inputs.open_training(None) as stream:
+        sizes = [batch.num_rows for batch in stream]
+    num_full = sizes.index(next(rows for rows in sizes if rows < 90))
+    assert sum(sizes) == 2000
+    assert 0 < num_full < len(sizes)
+    progress, _ = run_to_the_end(config, open_run)
+    assert (progress.step, progress.num_rows) == (num_full, 90 * num_full)
+
+
+def test_dropped_rows_are_trained_on_by_who_goes_on(resolve: Resolve, open_run: OpenRun, tmp_path: Path) -> None:
+    """A run of two epochs has its short batch at the end of the second, whether or not it stopped after the first."""
+    settings = ("data.drop_last=true", "data.global_batch=92")
+    two = resolve(*settings, "stop.max_epochs=2")
+    states = []
+    for stages in ([two], [resolve(*settings), two]):
+        for config in stages:
+            with Inputs(config) as inputs, open_run(config) as run:
+                parts = assemble(config)
+                progress = train(run, parts, inputs)
+        assert progress.num_rows == 92 * progress.step > 3800
+        states.append(_weights(parts))
+        run.dir.rename(tmp_path / f"run_{len(states)}")
+    assert states[0] == states[1]
+
+
+def test_dropping_every_batch_is_refused(resolve: Resolve, open_run: OpenRun) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_to_the_end(resolve("data.drop_last=true", "data.global_batch=5000"), open_run)
+    assert str(caught.value) == (
+        "data.drop_last leaves nothing to train on: the first batch has fewer than data.global_batch = 5,000 rows; "
+        "lower data.global_batch or leave out data.drop_last"
+    )
 
 
 def test_the_time_limit_counts_seconds_of_training() -> None:
@@ -82,7 +124,7 @@ def test_evaluating_in_between_changes_nothing(resolve: Resolve, open_run: OpenR
         with Inputs(config) as inputs, open_run(config) as run:
             parts = assemble(config)
             train(run, parts, inputs)
-            states.append([parts.tables.weights(spec.name).tobytes() for spec in parts.tables.specs])
+            states.append(_weights(parts))
         run.dir.rename(tmp_path / f"run_{len(states)}")
     assert states[0] == states[1]
 

@@ -13,6 +13,12 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--data", type=Path, metavar="DIR", help="directory of the logs, if not the run's own")
     parser.add_argument("--split", choices=("validation", "test"), default="test")
+    parser.add_argument(
+        "--max-batches",
+        type=int,
+        metavar="N",
+        help="judge the first N batches only; 0: all (as the run's settings say)",
+    )
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run_verb=run)
@@ -30,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from recmill.train.run import MODEL, read_run_config
 
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
-    config = from_tree(TrainConfig, with_assignments(tree, option_assignments(args)))
+    limit = [] if args.max_batches is None else [f"data.max_{args.split}_batches={args.max_batches}"]
+    config = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *limit]))
     with Inputs(config) as inputs:
         parts = assemble(config)
         read_model(args.run_dir / MODEL, parts)

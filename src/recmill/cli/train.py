@@ -84,6 +84,8 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
     data["table_rows"] = list(facts.table_rows)
     is_shipped = SCHEMAS.get(facts.schema.name) == facts.schema
     data["row_schema"] = facts.schema.name if is_shipped else facts.schema.model_dump(mode="json", exclude_none=True)
+    if is_from_prepared:
+        data["first_half"] = facts.first_half or "validation"
     if vocabulary is not None:
         data["vocabulary"] = str((vocabulary / VOCABULARY).resolve())
     return {**tree, "data": data, "encoding": facts.encoding.model_dump(mode="json", exclude_none=True)}
@@ -131,5 +133,12 @@ def print_results(results: dict[str, Any], run_dir: Path) -> None:
     if results["skipped_rows"]:
         told.append(f"{results['skipped_rows']:,} bad lines passed over")
     print(", ".join(told))
-    print(f"AUROC {results['validation']['auroc']} on validation, {results['test']['auroc']} on test")
+    judged = [f"{results[split]['auroc']} on {told_split(split, results)}" for split in ("validation", "test")]
+    print(f"AUROC {', '.join(judged)}")
     print(f"run directory: {run_dir}")
+
+
+def told_split(split: str, results: dict[str, Any]) -> str:
+    """Its name, and how much of it was judged if a limit left rows out."""
+    is_whole, num_rows = results[split]["whole_split"], results[split]["num_rows"]
+    return split if is_whole else f"the first {num_rows:,} rows of {split}"

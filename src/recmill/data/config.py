@@ -5,8 +5,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from recmill.config import Settings
+from recmill.data.batch import lanes_in_use
 from recmill.data.schema import Schema, schema_from_tree
 from recmill.data.shipped import SCHEMAS, find_schema
+from recmill.data.split import FirstHalf
 from recmill.data.store.npy import Access
 from recmill.errors import ConfigError
 
@@ -30,10 +32,14 @@ class DataConfig(Settings):
     # Of all files in their order, the last lines, as a share or as a number: half for validation, half for test.
     holdout_frac: float | None = Field(default=None, gt=0, lt=1)
     holdout_rows: int | None = Field(default=None, ge=2)
+    first_half: FirstHalf = "validation"  # what the first half of the last day, or of the last lines, is for
     table_rows: tuple[int, ...] = ()  # one number per category column; empty: as the schema says
     max_rows_per_table: int | None = Field(default=None, ge=2)
     global_batch: int = Field(default=2048, ge=1)
+    drop_last: bool = False  # a run ends in front of its first batch that is not full
     eval_batch: int = Field(default=16384, ge=1)
+    max_validation_batches: int = Field(default=0, ge=0)  # how many of eval_batch rows are judged; 0 = all
+    max_test_batches: int = Field(default=0, ge=0)
     bad_rows: Literal["fail", "skip"] = "fail"
     num_lanes: int = Field(default=64, ge=1, le=4096)
     block_bytes: int = Field(default=256 << 10, ge=1)  # of raw text, shuffled as one
@@ -41,12 +47,15 @@ class DataConfig(Settings):
     access: Access = "mapped"  # of prepared rows: through the page cache, all in memory, or read as needed
     verify: bool = False  # compare prepared files with their checksums before training
     vocabulary: str = ""  # the directory of the vocabulary with which raw text is encoded
-    reader_threads: int = Field(default=2, ge=1, le=256)
-    prefetch_batches: int = Field(default=4, ge=1, le=1024)
+    # Batches that may lie ready, made in the background; 0: blocks are parsed when wanted, between two steps. Without
+    # a number it depends on whether the layers' threads leave a core to the background, and so do the threads.
+    prefetch_batches: int | None = Field(default=None, ge=0, le=1024)
+    reader_threads: int | None = Field(default=None, ge=1, le=256)
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what does not fit the schema."""
         self._refuse_other_tables()
+        self._refuse_uneven_shares()
         patterns = (self.train_files, self.validation_files, self.test_files)
         if self.has_holdout:
             if self.holdout_frac is not None and self.holdout_rows is not None:
@@ -60,6 +69,21 @@ class DataConfig(Settings):
             raise ConfigError(
                 "data.train_files, data.validation_files and data.test_files are given together or not at all "
                 "(without them the last day of day_0, day_1, … is halved; data.holdout_frac=0.1 keeps the last tenth)"
+            )
+        elif any(patterns) and self.first_half == "test":
+            raise ConfigError(
+                'data.first_half = "test" is about rows that are halved; '
+                "data.validation_files and data.test_files say already which are for what"
+            )
+
+    def _refuse_uneven_shares(self) -> None:
+        num_lanes = lanes_in_use(self.global_batch, self.num_lanes)
+        if self.drop_last and self.global_batch % num_lanes:
+            even = next(lanes for lanes in range(num_lanes, 0, -1) if self.global_batch % lanes == 0)
+            raise ConfigError(
+                f"data.drop_last needs equal shares of a batch: with data.global_batch = {self.global_batch} and "
+                f"{num_lanes} lanes the lanes with the larger share run dry long before the others, and the rows of "
+                f"those would be dropped; set data.num_lanes={even} or another data.global_batch"
             )
 
     def _refuse_other_tables(self) -> None:

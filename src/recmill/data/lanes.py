@@ -6,12 +6,12 @@ together, which leaves the interpreter to the trainer; a lane that comes to the 
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.data.ahead import Coming
 from recmill.data.batch import Columns, Cursor, Position
 from recmill.data.reader import Block
 from recmill.data.swar import copy_rows
@@ -52,7 +52,7 @@ class Lanes:
 
     def __init__(
         self,
-        sequences: Sequence[Iterator["Future[Block]"]],
+        sequences: Sequence[Iterator[Coming[Block]]],
         shares: Sequence[int],
         start: Position,
         *,
@@ -60,7 +60,7 @@ class Lanes:
         lookahead: int,
     ) -> None:
         num_lanes = len(sequences)
-        self._sequences = sequences  # asked for the next block, each has it parsed in the background
+        self._sequences = sequences  # asked for the next block, each has it parsed, sooner or later
         self._ahead = [deque(islice(sequence, lookahead)) for sequence in sequences]
         self._shares = np.array(shares, np.int64)
         self._per_epoch = per_epoch

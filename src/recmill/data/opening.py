@@ -29,14 +29,14 @@ def open_splits(data: DataConfig) -> Splits:
     open_one = partial(open_log, schema=data.schema_of_rows)
     if data.has_holdout:
         segments = [whole(open_one(path)) for path in _training_paths(data)]
-        return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows)
+        return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
     if data_dir.is_file():
         raise ConfigError(
             f"data.dir = {data.dir!r} is a file; say which share of its last lines validates and tests, "
             "e.g. --set data.holdout_frac=0.1"
         )
     if not data.train_files:
-        return split_by_day(find_days(data_dir), open_one)
+        return split_by_day(find_days(data_dir), open_one, data.first_half)
     named = {
         "data.train_files": data.train_files,
         "data.validation_files": data.validation_files,

@@ -119,13 +119,21 @@ class ParquetSource:
 
     def forget(self, start: int, stop: int) -> None:
         """Let go of the memory behind rows that will not be read again soon; the scratch file keeps them."""
+        self._advise(mmap.MADV_DONTNEED, start, stop)
+
+    def fetch(self, start: int, stop: int) -> None:
+        """Ask the system to read decoded rows from the disk, without waiting for them."""
+        self._advise(mmap.MADV_WILLNEED, start, stop)
+
+    def _advise(self, advice: int, start: int, stop: int) -> None:
+        """Of the pages that lie within the rows, in each of the arrays."""
         offset = 0
         for kind, (_, *widths) in self._shapes():
             row_bytes = np.dtype(kind).itemsize * int(np.prod(widths))
             first = -(-(offset + start * row_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
             last = (offset + stop * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
             if self._map is not None and first < last:
-                self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+                self._map.madvise(advice, first, last - first)
             offset += self.num_rows * row_bytes
 
     def close(self) -> None:
@@ -163,6 +171,10 @@ class ParquetSegment:
     def num_bytes(self) -> int:
         """The length of the raw rows."""
         return self.extent * self.source.row_bytes
+
+    def fetch(self) -> None:
+        """Ask the system to read it from the disk, without waiting for it."""
+        self.source.fetch(self.start, self.stop)
 
     def part(self, start: int, stop: int) -> "ParquetSegment":
         """Some of the rows, counted from the first."""

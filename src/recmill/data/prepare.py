@@ -84,7 +84,7 @@ class PrepareJob:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The input in the order of its files: the position of a row is its part's number and its place there."""
-        ordered = [(name, segment) for name in SPLIT_NAMES for segment in self.splits.of(name)]
+        ordered = [(name, segment) for name in self.splits.in_file_order for segment in self.splits.of(name)]
         step = self.part_bytes or min(_MAX_PART_BYTES, max(_MIN_PART_BYTES, self.memory_bytes // _PARTS_IN_MEMORY))
         return tuple(Part(name, piece) for name, segment in ordered for piece in segment.cut(step))
 
@@ -168,6 +168,7 @@ class _Preparation:
             store=job.store,
             preset=job.preset_name,
             seed=job.seed,
+            first_half=job.splits.first_half,
             schema=job.schema,
             encoding=encoding,
             table_rows=table_rows,

@@ -16,7 +16,7 @@ from recmill.data.encode import Encoding
 from recmill.data.reader import Block
 from recmill.data.schema import Schema
 from recmill.data.sinks import Subsets
-from recmill.data.split import SPLIT_NAMES, SplitName
+from recmill.data.split import SPLIT_NAMES, FirstHalf, SplitName
 from recmill.data.store.npy import Access, NpyLayout, NpyTable
 from recmill.errors import DataError
 from recmill.files import MANIFEST, read_manifest, write_atomic, write_manifest
@@ -32,6 +32,7 @@ class Facts:
     store: str
     preset: str
     seed: int | None
+    first_half: FirstHalf | None  # None: validation and test are not the halves of anything
     schema: Schema
     encoding: Encoding
     table_rows: tuple[int, ...]
@@ -51,6 +52,7 @@ class Facts:
             "store": self.store,
             "preset": self.preset,
             "seed": self.seed,
+            "first_half": self.first_half,
             "rows": {name: self.num_rows(name) for name in SPLIT_NAMES},
             "clicks": self.num_clicks,
             "skipped_rows": self.num_skipped,
@@ -71,6 +73,7 @@ class Facts:
                 manifest["store"],
                 manifest["preset"],
                 manifest["seed"],
+                manifest.get("first_half"),
                 from_tree(Schema, manifest["schema"]),
                 from_tree(Encoding, manifest["encoding"]),
                 tuple(manifest["table_rows"]),
@@ -144,6 +147,9 @@ class Table(Protocol):
     def read(self, start: int, stop: int) -> Columns:
         """Some rows."""
 
+    def fetch(self, start: int, stop: int) -> None:
+        """Ask the system to read some rows from the disk, without waiting for them."""
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -160,6 +166,10 @@ class RowSegment:
     def extent(self) -> int:
         """The number of rows."""
         return self.stop - self.start
+
+    def fetch(self) -> None:
+        """Ask the system to read it from the disk, without waiting for it."""
+        self.source.fetch(self.start, self.stop)
 
     def part(self, start: int, stop: int) -> "RowSegment":
         """Some of the rows, counted from the first."""

@@ -72,6 +72,12 @@ class Source:
         if self._map is not None and first < last:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
+    def fetch(self, start: int, stop: int) -> None:
+        """Ask the system to read a range from the disk, without waiting for it."""
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and first < stop:
+            self._map.madvise(mmap.MADV_WILLNEED, first, stop - first)
+
     def close(self) -> None:
         """Let go of the memory; it is unmapped with the last array that looks into it."""
         self.buffer = np.empty(0, np.uint8)
@@ -95,6 +101,10 @@ class Segment:
     def extent(self) -> int:
         """What a stream cuts into blocks: bytes, here."""
         return self.num_bytes
+
+    def fetch(self) -> None:
+        """Ask the system to read it from the disk, without waiting for it."""
+        self.source.fetch(self.start, self.stop)
 
     def part(self, start: int, stop: int) -> "Segment":
         """The lines that begin in a part of this segment, given in bytes from its start."""

@@ -16,6 +16,8 @@ from recmill.errors import DataError
 
 SplitName = Literal["train", "validation", "test"]
 SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
+# Of rows that are halved, what the first half is for; it has the odd row. TorchRec validates on it, OneFlow tests.
+FirstHalf = Literal["validation", "test"]
 
 PARQUET = ".parquet"
 _FAR_BYTES = 64 << 20
@@ -24,11 +26,12 @@ _DAY = re.compile(r"day_(\d+)")
 
 @dataclass(frozen=True)
 class Splits:
-    """Disjoint segments for each use."""
+    """Disjoint segments for each use; validation and test may be the halves of rows that lie side by side."""
 
     train: tuple[RawSegment, ...]
     validation: tuple[RawSegment, ...]
     test: tuple[RawSegment, ...]
+    first_half: FirstHalf | None = None  # None: they are not halves
 
     def __post_init__(self) -> None:
         for first, second in combinations(SPLIT_NAMES, 2):
@@ -37,6 +40,11 @@ class Splits:
     def of(self, name: SplitName) -> tuple[RawSegment, ...]:
         """The segments of one split."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    @property
+    def in_file_order(self) -> tuple[SplitName, ...]:
+        """The names of the splits, halves as they lie in their file."""
+        return ("train", "test", "validation") if self.first_half == "test" else SPLIT_NAMES
 
     def close(self) -> None:
         """Give the mapped files back."""
@@ -88,21 +96,27 @@ def find_files(data_dir: Path, patterns: Sequence[str], setting: str) -> list[Pa
     return found
 
 
-def split_by_day(paths: Sequence[Path], open_source: Callable[[Path], RawSource] = Source) -> Splits:
-    """All days but the last for training; of the last, the first half of the lines validates and the rest tests."""
+def split_by_day(
+    paths: Sequence[Path], open_source: Callable[[Path], RawSource] = Source, first_half: FirstHalf = "validation"
+) -> Splits:
+    """All days but the last for training; one half of the last day's lines validates and the other tests."""
     if len(paths) < 2:
         raise DataError(
             f"{paths[0].parent} has one day; training on it and testing on it needs at least two, "
             "or data.holdout_frac, the share of its last lines to keep for validation and test"
         )
     *train, last = (whole(open_source(path)) for path in paths)
-    # the first half has the odd line, as published
-    validation, test = _cut([last], (count_rows(last) + 1) // 2)
-    return Splits(tuple(train), validation, test)
+    return _halve(train, [last], count_rows(last), first_half)
 
 
-def split_tail(segments: Sequence[RawSegment], *, frac: float | None = None, num_rows: int | None = None) -> Splits:
-    """The last lines of all, a share or a number of them: their first half validates, the rest tests."""
+def split_tail(
+    segments: Sequence[RawSegment],
+    *,
+    frac: float | None = None,
+    num_rows: int | None = None,
+    first_half: FirstHalf = "validation",
+) -> Splits:
+    """The last lines of all, a share or a number of them: one half of them validates, the other tests."""
     total = sum(count_rows(segment) for segment in segments)
     held = round(total * (frac or 0.0)) if num_rows is None else num_rows
     if held < 2 or held >= total:
@@ -111,8 +125,15 @@ def split_tail(segments: Sequence[RawSegment], *, frac: float | None = None, num
             f"{asked} keeps {held} of {total} lines for validation and test; each split, and training, needs one"
         )
     train, tail = _cut(segments, total - held)
-    validation, test = _cut(tail, (held + 1) // 2)
-    return Splits(*(tuple(s for s in split if s.extent) for split in (train, validation, test)))
+    halved = _halve(train, tail, held, first_half)
+    train, validation, test = (tuple(s for s in halved.of(name) if s.extent) for name in SPLIT_NAMES)
+    return Splits(train, validation, test, first_half)
+
+
+def _halve(train: Sequence[RawSegment], held: Sequence[RawSegment], num_held: int, first_half: FirstHalf) -> Splits:
+    first, second = _cut(held, (num_held + 1) // 2)
+    validation, test = (first, second) if first_half == "validation" else (second, first)
+    return Splits(tuple(train), validation, test, first_half)
 
 
 @overload

@@ -5,20 +5,19 @@
 2. A seeded permutation deals the blocks to a fixed number of lanes, the same number of bytes to each.
 3. A lane shuffles the rows within each of its blocks and hands them out one after the other.
 4. A global batch takes an equal share of every lane. A lane at the end of an epoch goes on to the next one without
-   waiting for the others, so all batches but the last of a run are full, and lanes know nothing of each other:
-   a process of several reads the lanes rank, rank + size, …, and whatever their number, all together see the same
-   global batches while each reads only its part of the files.
-5. Blocks are parsed ahead by threads and batches put together by one more. A batch carries the position behind it,
-   and a stream opened at that position yields exactly the rest.
+   waiting for the others, and lanes know nothing of each other: a process of several reads the lanes rank,
+   rank + size, …, and whatever their number, all together see the same global batches while each reads only its part
+   of the files. Batches are full until the first lane comes to the end of the last epoch; then those behind are short,
+   and few, because lanes hold as many bytes and so about as many rows. To fill short batches from the lanes that
+   have rows left, a process would have to know how many rows the lanes of others hold, which nobody knows who has not
+   read them.
+5. Blocks are parsed by threads, ahead of time or between batches (`ahead.py`). A batch carries the position behind
+   it, and a stream opened at that position yields exactly the rest.
 """
 
-import os
-import queue
-import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, count
@@ -29,7 +28,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.batch import Batch, Columns, Cursor, Position
+from recmill.data.ahead import Background, Coming, EagerPool, LazyPool, Pool, ReadAhead
+from recmill.data.batch import Batch, Columns, Cursor, Position, lanes_in_use
 from recmill.data.lanes import Lanes, compile_deal
 from recmill.data.reader import Block
 from recmill.errors import DataError
@@ -49,8 +49,8 @@ class Order:
 
     @property
     def lanes(self) -> range:
-        """The lanes in use: no more than a batch has rows, so that each gives some to every batch."""
-        return range(min(self.num_lanes, self.global_batch))
+        """The lanes in use: each gives some rows to every batch."""
+        return range(lanes_in_use(self.global_batch, self.num_lanes))
 
     def share(self, lane: int) -> int:
         """How many rows of a global batch come from a lane; the shares add up to the batch."""
@@ -63,14 +63,6 @@ class Part:
 
     rank: int = 0
     size: int = 1
-
-
-@dataclass(frozen=True)
-class ReadAhead:
-    """How many threads parse, and how many batches may lie ready."""
-
-    threads: int = 2
-    batches: int = 4
 
 
 class HasPath(Protocol):
@@ -94,6 +86,9 @@ class Stretch(Protocol):
 
     def part(self, start: int, stop: int) -> Self:
         """The rows that begin in a part of it."""
+
+    def fetch(self) -> None:
+        """Ask the system to read it from the disk, without waiting for it."""
 
 
 class Reader(Protocol):
@@ -178,11 +173,6 @@ def compile_kernels(reader: Reader) -> None:
     compile_deal(nothing)
 
 
-def _give_way() -> None:
-    """Let the trainer's threads go first: what is read ahead is rarely urgent."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)  # on Linux a thread has a niceness of its own
-
-
 class Stream:
     """Batches of some segments, read ahead in the background; close it, or use it in a `with` statement."""
 
@@ -204,13 +194,12 @@ class Stream:
         self._is_alone = part.size == 1
         self._start = start or Position((Cursor(),) * len(self._lanes))
         self._lookahead = max(1, 2 * ahead.threads // len(order.lanes))
-        self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue(ahead.batches)
-        self._closing = threading.Event()
         self.blocked_s = 0.0  # how long the consumer waited for the latest batch
         self.trailing_skipped = 0  # bad lines behind the last batch
-        self._pool = ThreadPoolExecutor(ahead.threads, "recmill-parse", initializer=_give_way)
-        self._producer = threading.Thread(target=self._produce, name="recmill-batches", daemon=True)
-        self._producer.start()
+        self._is_closed = False
+        self._pool: Pool = EagerPool(ahead.threads) if ahead.batches else LazyPool(ahead.threads)
+        batches = self._deal_batches()
+        self._batches = Background(batches, ahead.batches) if ahead.batches else batches
 
     @property
     def extent(self) -> int:
@@ -221,17 +210,16 @@ class Stream:
         return self
 
     def __next__(self) -> Batch:
-        if self._closing.is_set():
+        if self._is_closed:
             raise StopIteration
         asked = time.perf_counter()
-        item = self._ready.get()
+        try:
+            batch = next(self._batches)
+        except BaseException:
+            self.close()
+            raise
         self.blocked_s = time.perf_counter() - asked
-        if isinstance(item, Batch):
-            return item
-        self.close()
-        if item is None:
-            raise StopIteration
-        raise item
+        return batch
 
     def __enter__(self) -> Self:
         return self
@@ -243,34 +231,12 @@ class Stream:
 
     def close(self) -> None:
         """End the background threads and let go of what they read."""
-        self._closing.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        while self._producer.is_alive():
-            self._discard_ready()  # the producer may be waiting for room
-            self._producer.join(timeout=0.01)
-        self._discard_ready()
-        self._pool.shutdown(wait=True)
+        self._is_closed = True
+        self._pool.cancel()
+        self._batches.close()
+        self._pool.close()
 
-    def _discard_ready(self) -> None:
-        while not self._ready.empty():
-            self._ready.get_nowait()
-
-    def _produce(self) -> None:
-        """Put batches into the queue, then None or the error that ended it."""
-        end: BaseException | None = None
-        _give_way()
-        try:
-            for batch in self._batches():
-                self._ready.put(batch)
-                if self._closing.is_set():
-                    return
-        except CancelledError:
-            return  # only close() cancels
-        except BaseException as error:
-            end = error
-        self._ready.put(end)
-
-    def _batches(self) -> Iterator[Batch]:
+    def _deal_batches(self) -> Generator[Batch]:
         lanes = self._open_lanes()
         num_batches, num_empty, pending_skipped = 0, 0, 0
         while not lanes.is_exhausted:
@@ -301,14 +267,17 @@ class Stream:
             lookahead=self._lookahead,
         )
 
-    def _read_ahead(self, lane: int, start: Cursor) -> Iterator[Future[Block]]:
-        """A lane's blocks from a cursor on; asked for one, it is parsed in the background."""
+    def _read_ahead(self, lane: int, start: Cursor) -> Iterator[Coming[Block]]:
+        """A lane's blocks from a cursor on; one that was asked for will be parsed, and until then comes nearer."""
         for epoch, number in self._blocks.sequence(lane, start, self._order.epochs):
-            yield self._pool.submit(self._read_block, epoch, number)
+            pieces = self._blocks.pieces(number)
+            for piece in pieces:
+                piece.fetch()
+            yield self._pool.submit(self._read_block, epoch, number, pieces)
 
-    def _read_block(self, epoch: int, number: int) -> Block:
+    def _read_block(self, epoch: int, number: int, pieces: Sequence[Stretch]) -> Block:
         """The rows of a block in the order in which they are handed out: shuffled here, while they are in the cache."""
-        block = self._reader.read(self._blocks.pieces(number))
+        block = self._reader.read(pieces)
         if self._order.seed is None:
             return block
         shuffled = self._reader.room_for(block.columns.num_rows)

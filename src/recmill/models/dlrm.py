@@ -1,6 +1,5 @@
 """DLRM as published (Naumov et al., 2019): two MLPs around pairwise dot products of embeddings."""
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -39,14 +38,13 @@ class Dlrm(nn.Module):
     def __init__(self, config: DlrmConfig, num_dense: int, num_categories: int, *, seed: int) -> None:
         super().__init__()
         num_vectors = num_categories + 1
-        top_in = config.embedding_dim + num_vectors * (num_vectors - 1) // 2
         self.bottom = build_mlp(num_dense, config.bottom, seed=seed, name="bottom", relu_last=True)
         self.interaction = DotInteraction(num_vectors)
+        top_in = config.embedding_dim + self.interaction.num_pairs
         self.top = build_mlp(top_in, config.top, seed=seed, name="top", relu_last=False)
 
     def forward(self, dense: Tensor, emb_BFD: Tensor) -> Tensor:
         """Dense features (B, dense) and embeddings (B, F, D) → logits (B)."""
         dense_BD = self.bottom(dense)
-        pairs = self.interaction(torch.cat([dense_BD.unsqueeze(1), emb_BFD], dim=1))
-        logits: Tensor = self.top(torch.cat([dense_BD, pairs], dim=1))
+        logits: Tensor = self.top(self.interaction(dense_BD, emb_BFD))
         return logits.squeeze(1)

@@ -1,45 +1,81 @@
-"""Pairwise dot products between feature vectors."""
+"""Dot products between all pairs of a row's vectors, beside the dense vector itself."""
 
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-# Legend: B rows, N vectors per row (the dense one and one per category), D dimension, P = N(N−1)/2 pairs.
+from recmill.models.kernels import Pairs, choose_pairs, gradient_kernel, product_kernel, round_up
+
+# Legend: B rows, N vectors per row (the dense one and F of the categories), D dimension, P pairs.
+
+Triangle = Literal["upper", "lower"]
+# The matrix products of the layer behind run up to 1.7 times as fast if their width is a multiple of this.
+WIDTH_MULTIPLE = 8
 
 
 class DotInteraction(nn.Module):
-    """(B, N, D) → (B, P): the dot products of all pairs, the strict upper triangle of X·Xᵀ row by row."""
+    """Dense vectors (B, D) and embeddings (B, F, D) → (B, W): the dense vector, the pairs' products, and zeros.
 
-    def __init__(self, num_vectors: int) -> None:
+    The products are a triangle of X·Xᵀ row by row: the upper one as in TorchRec or the lower one as in OneFlow, with
+    the diagonal if asked. W is D + P rounded up to a multiple of 8.
+    """
+
+    _first: Tensor
+    _second: Tensor
+
+    def __init__(self, num_vectors: int, *, triangle: Triangle = "upper", with_self: bool = False) -> None:
         super().__init__()
-        first, second = torch.triu_indices(num_vectors, num_vectors, offset=1)
-        num_pairs = len(first)
-        # where in the flattened N×N product each pair stands, and which pair each of its places belongs to:
-        # the places of the diagonal belong to a pair that is always zero
-        pair_of_place = torch.full((num_vectors, num_vectors), num_pairs)
-        pair_of_place[first, second] = pair_of_place[second, first] = torch.arange(num_pairs)
-        self.register_buffer("_places", first * num_vectors + second, persistent=False)
-        self.register_buffer("_pair_of_place", pair_of_place.flatten(), persistent=False)
+        if triangle == "upper":
+            first, second = np.triu_indices(num_vectors, k=0 if with_self else 1)
+        else:
+            first, second = np.tril_indices(num_vectors, k=0 if with_self else -1)
+        self.num_pairs = len(first)
+        self._pairs = choose_pairs(first, second, num_vectors)
+        self.register_buffer("_first", torch.from_numpy(first), persistent=False)
+        self.register_buffer("_second", torch.from_numpy(second), persistent=False)
 
-    def forward(self, vectors_BND: Tensor) -> Tensor:
-        """The pairs of each row."""
-        return _PairDots.apply(vectors_BND, self._places, self._pair_of_place)  # type: ignore[no-any-return, no-untyped-call]
+    def forward(self, dense_BD: Tensor, emb_BFD: Tensor) -> Tensor:
+        """By our kernels for float32 on a CPU, otherwise by torch."""
+        if dense_BD.is_cuda or dense_BD.dtype != torch.float32 or emb_BFD.dtype != torch.float32:
+            return self._by_torch(dense_BD, emb_BFD)
+        return _PairDots.apply(dense_BD, emb_BFD, self._pairs)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _by_torch(self, dense_BD: Tensor, emb_BFD: Tensor) -> Tensor:
+        vectors_BND = torch.cat([dense_BD.unsqueeze(1), emb_BFD.to(dense_BD.dtype)], dim=1)
+        products_BP = torch.bmm(vectors_BND, vectors_BND.transpose(1, 2))[:, self._first, self._second]
+        width = dense_BD.shape[1] + self.num_pairs
+        out = torch.cat([dense_BD, products_BP], dim=1)
+        return nn.functional.pad(out, (0, round_up(width, WIDTH_MULTIPLE) - width))
 
 
 class _PairDots(torch.autograd.Function):
-    """Both directions gather whole columns; autograd's own backward of the gather would scatter with additions."""
+    """The bridge from autograd to the kernels."""
 
     @staticmethod
-    def forward(ctx: Any, vectors_BND: Tensor, places: Tensor, pair_of_place: Tensor) -> Tensor:
-        ctx.save_for_backward(vectors_BND, pair_of_place)
-        products = torch.bmm(vectors_BND, vectors_BND.transpose(1, 2))
-        return products.flatten(1).index_select(1, places)
+    def forward(ctx: Any, dense_BD: Tensor, emb_BFD: Tensor, pairs: Pairs) -> Tensor:
+        dense_BD, emb_BFD = dense_BD.contiguous(), emb_BFD.contiguous()
+        ctx.save_for_backward(dense_BD, emb_BFD)
+        ctx.pairs = pairs
+        num_rows, dim = dense_BD.shape
+        out = torch.empty(num_rows, round_up(dim + len(pairs.places), WIDTH_MULTIPLE))
+        multiply = product_kernel(dim, emb_BFD.shape[1] + 1)
+        multiply(dense_BD.detach().numpy(), emb_BFD.detach().numpy(), pairs, torch.get_num_threads(), out.numpy())
+        return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (gradient_BP,) = gradients
-        vectors_BND, pair_of_place = ctx.saved_tensors
-        padded = nn.functional.pad(gradient_BP, (0, 1))
-        symmetric = padded.index_select(1, pair_of_place).view(-1, vectors_BND.shape[1], vectors_BND.shape[1])
-        return torch.bmm(symmetric, vectors_BND), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        (gradient,) = gradients
+        vectors = ctx.saved_tensors
+        moved = [torch.empty_like(tensor) for tensor in vectors]
+        dense_BD, emb_BFD = vectors
+        multiply_back = gradient_kernel(dense_BD.shape[1], emb_BFD.shape[1] + 1)
+        multiply_back(
+            gradient.contiguous().numpy(),
+            tuple(tensor.detach().numpy() for tensor in vectors),
+            ctx.pairs,
+            torch.get_num_threads(),
+            tuple(tensor.numpy() for tensor in moved),
+        )
+        return moved[0], moved[1], None

@@ -3,9 +3,19 @@
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recmill.seeds import stream_key
+
+
+class Linear(nn.Linear):
+    """A linear layer that takes inputs wider than itself: what is beyond its width has to be zeros."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(B, at least in_features) → (B, out_features)."""
+        surplus = inputs.shape[1] - self.in_features
+        weight = nn.functional.pad(self.weight, (0, surplus)) if surplus else self.weight
+        return nn.functional.linear(inputs, weight, self.bias)
 
 
 def build_mlp(in_width: int, widths: Sequence[int], *, seed: int, name: str, relu_last: bool) -> nn.Sequential:
@@ -16,7 +26,7 @@ def build_mlp(in_width: int, widths: Sequence[int], *, seed: int, name: str, rel
     layers: list[nn.Module] = []
     for i, width in enumerate(widths):
         generator = torch.Generator().manual_seed(stream_key(seed, "dense", name, i) >> 1)
-        linear = nn.Linear(in_width, width)
+        linear = Linear(in_width, width)
         for parameter in linear.parameters():
             nn.init.uniform_(parameter, -(in_width**-0.5), in_width**-0.5, generator=generator)
         layers.append(linear)

@@ -27,10 +27,18 @@ def assemble(config: TrainConfig) -> Parts:
     ]
     model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
     tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
-    tables.compile()
     parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense))
+    _compile_kernels(parts, len(schema.dense_names))
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
     return parts
+
+
+def _compile_kernels(parts: Parts, num_dense: int) -> None:
+    """Have them compiled, or loaded from their cache, now rather than within the first step."""
+    parts.tables.compile()
+    no_vectors = torch.empty(0, len(parts.tables.specs), parts.tables.dim, requires_grad=True)
+    parts.model(torch.empty(0, num_dense), no_vectors).sum().backward()
+    parts.optimizer.zero_grad(set_to_none=True)
 
 
 def use_threads(threads: int | None) -> int:

@@ -1,6 +1,7 @@
 """A model judged on a split it was not trained on."""
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -13,15 +14,16 @@ from recmill.train.step import Parts, forward
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of a split, and how many of its lines could not be rows."""
+    """The metrics of a split, or of its first batches, and how many of the lines read could not be rows."""
 
     split: SplitName
     result: ClickResult
     num_skipped: int
+    is_whole: bool = True  # False: a limit left rows out
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
-        return {**self.result.as_dict(), "skipped_rows": self.num_skipped}
+        return {**self.result.as_dict(), "skipped_rows": self.num_skipped, "whole_split": self.is_whole}
 
     def describe(self) -> str:
         """The metrics in a line."""
@@ -29,15 +31,20 @@ class Evaluation:
         values = [(name, getattr(self.result, name)) for name in names]
         numbers = "  ".join(f"{name} {value:.5f}" for name, value in values if value is not None)
         skipped = f", {self.num_skipped:,} bad lines passed over" if self.num_skipped else ""
-        return f"{self.split:<10}  {numbers}  ({self.result.num_rows:,} rows{skipped})"
+        only = "" if self.is_whole else "only the first "
+        return f"{self.split:<10}  {numbers}  ({only}{self.result.num_rows:,} rows{skipped})"
 
 
 def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> Evaluation:
-    """Score all rows of a split, in the order of the files."""
+    """Score the rows of a split in the order of the files: all, or as many batches as the settings allow."""
+    data = parts.config.data
+    max_batches = {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
     metrics, num_skipped = ClickMetrics(), 0
     with inputs.open_evaluation(split) as stream, torch.inference_mode():
-        for batch in stream:
+        for batch in islice(stream, max_batches or None):
             metrics.update(forward(parts, batch).numpy(), batch.columns.labels)
             num_skipped += batch.num_skipped
-        num_skipped += stream.trailing_skipped
-    return Evaluation(split, metrics.result(), num_skipped)
+        is_whole = next(stream, None) is None
+        if is_whole:
+            num_skipped += stream.trailing_skipped
+    return Evaluation(split, metrics.result(), num_skipped, is_whole)

@@ -1,17 +1,19 @@
 """The data of a run: its splits, opened once, and streams over them."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from recmill.data.ahead import ReadAhead
 from recmill.data.batch import Position
 from recmill.data.opening import open_splits
 from recmill.data.parquet_reader import build_reader
 from recmill.data.parquet_source import ParquetSegment, RawSegment
 from recmill.data.prepared import Prepared, is_prepared
 from recmill.data.split import SplitName
-from recmill.data.stream import Order, ReadAhead, Stream, Stretch, compile_kernels
+from recmill.data.stream import Order, Stream, Stretch, compile_kernels
 from recmill.data.text import count_lines
 from recmill.data.vocab import Vocabulary
 from recmill.errors import ConfigError
@@ -66,6 +68,7 @@ class PreparedRows:
         for what, stated, found in (
             ("data.table_rows", data.num_table_rows, facts.table_rows),
             ("encoding", config.encoding, facts.encoding),
+            ("data.first_half", data.first_half, facts.first_half or "validation"),
             ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
         ):
             if stated != found:
@@ -110,7 +113,7 @@ class Inputs:
         return self._open(split, order, None)
 
     def _open(self, split: SplitName, order: Order, start: Position | None) -> Stream:
-        ahead = ReadAhead(self._config.data.reader_threads, self._config.data.prefetch_batches)
+        ahead = choose_read_ahead(self._config, num_cores=len(os.sched_getaffinity(0)))
         return Stream(self._rows.reader, self._rows.segments(split), order, start=start, ahead=ahead)
 
     def estimate_rows(self, split: SplitName) -> int:
@@ -124,6 +127,16 @@ class Inputs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._rows.close()
+
+
+def choose_read_ahead(config: TrainConfig, *, num_cores: int) -> ReadAhead:
+    """In the background if the layers leave a core for it, otherwise between steps with all cores."""
+    num_busy = min(config.threads or num_cores, num_cores)
+    batches = config.data.prefetch_batches
+    if batches is None:
+        batches = 4 if num_busy < num_cores else 0
+    threads = config.data.reader_threads or (2 if batches else num_cores)
+    return ReadAhead(threads, batches)
 
 
 def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:

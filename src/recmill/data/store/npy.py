@@ -89,6 +89,9 @@ class NpyTable:
         self.path = directory / f"{name}_labels.npy"
         self._access = access
         self._arrays = {kind: _open_array(directory / f"{name}_{kind}.npy", access) for kind in KINDS}
+        self._files = (
+            {} if access == "memory" else {kind: (directory / f"{name}_{kind}.npy").open("rb") for kind in KINDS}
+        )
         self.num_rows = len(self._arrays["labels"])
         for kind, array in self._arrays.items():
             if len(array) != self.num_rows:
@@ -104,27 +107,38 @@ class NpyTable:
             np.ascontiguousarray(labels[:, 0], np.float32),
         )
 
+    def fetch(self, start: int, stop: int) -> None:
+        """Ask the system to read some rows from the disk, without waiting for them."""
+        for kind, file in self._files.items():
+            row_bytes = self._arrays[kind].shape[1] * self._arrays[kind].dtype.itemsize
+            rows_start = os.fstat(file.fileno()).st_size - self.num_rows * row_bytes
+            os.posix_fadvise(
+                file.fileno(), rows_start + start * row_bytes, (stop - start) * row_bytes, os.POSIX_FADV_WILLNEED
+            )
+
     def close(self) -> None:
         """Let go of the memory; it is unmapped with the last array that looks into it."""
         self._arrays = {}
+        for file in self._files.values():
+            file.close()
 
 
 class _FileRows:
     """Rows of an array that stays in its file: only what is asked for is read."""
 
     def __init__(self, path: Path, array: NDArray[Any]) -> None:
-        self._path, self._dtype, self._shape = path, array.dtype, array.shape
+        self._path, self.dtype, self.shape = path, array.dtype, array.shape
         self._start = path.stat().st_size - array.nbytes
 
     def __len__(self) -> int:
-        return int(self._shape[0])
+        return int(self.shape[0])
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self))
-        width = int(self._shape[1])
-        offset = self._start + start * width * self._dtype.itemsize
+        width = int(self.shape[1])
+        offset = self._start + start * width * self.dtype.itemsize
         count = max(0, stop - start) * width
-        return np.fromfile(self._path, self._dtype, count, offset=offset).reshape(-1, width)
+        return np.fromfile(self._path, self.dtype, count, offset=offset).reshape(-1, width)
 
 
 def _open_array(path: Path, access: Access) -> NDArray[Any] | _FileRows:

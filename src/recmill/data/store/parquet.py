@@ -144,6 +144,9 @@ class ParquetTable:
             columns.ids[:, i] = table.column(1 + self._layout.num_dense + i).to_numpy()
         return columns
 
+    def fetch(self, start: int, stop: int) -> None:
+        """Nothing: pyarrow reads whole row groups, when they are wanted."""
+
     def close(self) -> None:
         """Let go of the memory; each thread's file is closed when the thread ends."""
         self._columns = None
