@@ -84,7 +84,10 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
     data["table_rows"] = list(facts.table_rows)
     is_shipped = SCHEMAS.get(facts.schema.name) == facts.schema
     data["row_schema"] = facts.schema.name if is_shipped else facts.schema.model_dump(mode="json", exclude_none=True)
-    if vocabulary is not None:
+    if facts.multi_hot:
+        data["multi_hot"] = list(facts.multi_hot.sizes)
+        data["multi_hot_distribution"] = facts.multi_hot.distribution
+    if vocabulary is not None and facts.encoding.category == "vocabulary":
         data["vocabulary"] = str((vocabulary / VOCABULARY).resolve())
     return {**tree, "data": data, "encoding": facts.encoding.model_dump(mode="json", exclude_none=True)}
 
