@@ -227,7 +227,7 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_bytes(
             prepare(job)
         except KeyboardInterrupt:
             stops.append(calls[-1])
-    assert stops.count("pack") == 2
+    assert {"encode", "pack"} <= set(stops)
     whole, stopped = (json.loads((d / "manifest.json").read_text()) for d in (prepared_dir(seed=4), tmp_path / "out"))
     assert stopped["files"] == whole["files"]
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
