@@ -290,6 +290,21 @@ def test_archives_that_are_not_ours_are_refused(tmp_path: Path) -> None:
         MultiHotTable(tmp_path, "x", (2, 3))
 
 
+def test_archives_beyond_the_limits_of_the_first_zip_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit lowered: a member of 2 GiB, and what lies behind it, needs wider fields."""
+    small = tmp_path / "small"
+    small.mkdir()
+    _write_archive(small)
+    expected = MultiHotTable(small, "x", (2, 3))
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
+    path = _write_archive(tmp_path)
+    monkeypatch.undo()
+    assert path.stat().st_size > expected.path.stat().st_size
+    np.testing.assert_array_equal(MultiHotTable(tmp_path, "x", (2, 3)).read(0, 10).ids, expected.read(0, 10).ids)
+    with np.load(path) as loaded:
+        np.testing.assert_array_equal(loaded["1"], expected.read(0, 10).ids[:, 2:])
+
+
 @pytest.mark.parametrize("access", ["mapped", "memory", "streamed"])
 def test_what_numpy_saves_can_be_read(tmp_path: Path, access: Access) -> None:
     path = _write_archive(tmp_path)
