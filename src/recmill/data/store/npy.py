@@ -65,7 +65,8 @@ class NpyFile:
         arrays = {"dense": columns.dense, "sparse": columns.ids, "labels": columns.labels}
         for kind, descriptor in self._files.items():
             content = np.ascontiguousarray(arrays[kind], self._layout.dtype(kind))
-            write_at(descriptor, content.tobytes(), self._starts[kind] + first_row * self._row_bytes(kind))
+            offset = self._starts[kind] + first_row * self._row_bytes(kind)
+            write_at(descriptor, content.reshape(-1).view(np.uint8).data, offset)
 
     def close(self) -> None:
         """Hand what was written to the disk."""
