@@ -33,7 +33,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
         raise
 
 
-def write_at(descriptor: int, content: bytes, offset: int) -> None:
+def write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:
     """Write all of it at a place of an open file; threads may write to one file at the same time."""
     rest = memoryview(content)
     while rest:

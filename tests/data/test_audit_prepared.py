@@ -1,5 +1,6 @@
 """Prepared rows are told as numpy tells them, alike from both stores; damage is found and named."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +15,10 @@ from recmill.data.audit_prepared import audit_prepared
 from recmill.data.audit_report import AuditReport, Limits
 from recmill.data.criteo import CRITEO
 from recmill.data.header import open_source
+from recmill.data.multi_hot import MultiHot
 from recmill.data.prepare import PrepareJob, prepare
 from recmill.data.prepared import Prepared
-from recmill.data.split import Splits, find_days, split_by_day, whole
+from recmill.data.split import SPLIT_NAMES, Splits, find_days, split_by_day, whole
 from recmill.data.stream import Order, Stream
 from tests.data.lines import CITY, LABEL, PRICE, SHOPS, schema_of
 from tests.laws.encode import all_columns
@@ -69,6 +71,27 @@ def test_stores_threads_and_chunks_make_no_difference(prepared_dir: Prepare, mon
     assert _audit(prepared_dir("parquet"), threads=1) == expected
     monkeypatch.setattr(module, "CHUNK_ROWS", 333)
     assert _audit(prepared_dir("npy"), threads=3) == expected
+
+
+def test_of_multi_hot_rows_the_own_ids_are_told_and_all_are_looked_at(
+    tiny_world_dir: Path, tmp_path: Path, prepared_dir: Prepare
+) -> None:
+    splits, rule = split_by_day(find_days(tiny_world_dir)), MultiHot((1, 3, *(1,) * 24))
+    prepare(PrepareJob(splits, CRITEO, tmp_path / "out", multi_hot=rule))
+    assert _audit(tmp_path / "out") == _audit(prepared_dir("npy"))
+    path = tmp_path / "out" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["table_rows"][1] //= 2
+    path.write_text(json.dumps(manifest))
+    (reason,) = _audit(tmp_path / "out").reasons
+    prepared = Prepared(tmp_path / "out")
+    ids = np.concatenate([s.source.read(s.start, s.stop).ids for n in SPLIT_NAMES for s in prepared.segments(n)])
+    prepared.close()
+    num_outside = int((ids[:, 1:4] >= manifest["table_rows"][1]).sum())
+    assert ids.shape == (3000, 28)
+    assert reason.startswith(
+        f"cat_1: ids outside its table of {manifest['table_rows'][1]:,} rows ({num_outside:,}, the"
+    )
 
 
 def test_rows_in_training_and_test_are_a_reason(tiny_world_dir: Path, tmp_path: Path) -> None:

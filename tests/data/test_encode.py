@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ ENCODINGS = [
 SHIFTS = {"log(x+3)": 3.0, "log(x+2)": 2.0, "log(x-min+2)": 9.0}
 every_encoding = pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda encoding: encoding.dense)
 every_category = pytest.mark.parametrize("category", ["modulo", "hash"])
-every_missing = pytest.mark.parametrize("missing", ["own_row", "value_zero"])
+every_missing = pytest.mark.parametrize("missing", ["own_row", "last_row", "value_zero"])
 
 values_64 = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 2**32 + 2), st.sampled_from((0, 2**32, 2**64 - 1)))
 
@@ -110,9 +111,9 @@ def test_a_missing_number_stands_for_the_chosen_one(encoding: Encoding, missing:
 @given(values=st.lists(values_64, min_size=1), rows=st.integers(2, 2**40))
 def test_modulo_is_the_remainder(missing: MissingCategory, values: list[int], rows: int) -> None:
     values = [value for value in values if value != MISSING_CATEGORY]
-    reserved = int(missing == "own_row")
+    num_reserved, first = int(missing != "value_zero"), int(missing == "own_row")
     ids = _ids(Encoding(category_missing=missing), ("a",), (rows,), values)
-    assert ids[:, 0].tolist() == [value % (rows - reserved) + reserved for value in values]
+    assert ids[:, 0].tolist() == [value % (rows - num_reserved) + first for value in values]
 
 
 @every_category
@@ -133,6 +134,59 @@ def test_a_missing_category_has_a_row_of_its_own(category: CategoryTransform) ->
     values = [*range(5000), *(2**63 - 1 - i for i in range(100)), *(2**64 - 1 - i for i in range(100))]
     assert _ids(encoding, ("a", "b"), (2, 17), values).min() == 1
     assert _ids(encoding, ("a", "b"), (2, 17), [int(MISSING_CATEGORY)]).tolist() == [[0, 0]]
+
+
+@every_category
+@pytest.mark.parametrize("wide", [0, 2**40])
+def test_a_missing_category_may_have_the_last_row_to_itself(category: CategoryTransform, wide: int) -> None:
+    """By the kernel for values below 2^32, and by the one for any."""
+    encoding = Encoding(category=category, category_missing="last_row")
+    ids = _ids(encoding, ("a", "b"), (2, 17), [*range(5000), wide, int(MISSING_CATEGORY)])
+    assert ids[:-1].max(axis=0).tolist() == [0, 15]
+    assert ids[:-1].min() == 0
+    assert ids[-1].tolist() == [1, 16]
+
+
+def _hex_columns(num_columns: int) -> tuple[Column, ...]:
+    return tuple(Column(name=f"C{i + 1}", role="category", kind="hex") for i in range(num_columns))
+
+
+def _spark_xxhash64(*arguments: int | bytes) -> int:
+    """Spark's function of integers and texts: each is hashed with the hash so far as seed."""
+    hashed = 42
+    for argument in arguments:
+        content = argument if isinstance(argument, bytes) else argument.to_bytes(4, "little")
+        hashed = xxhash.xxh64_intdigest(content, hashed)
+    return hashed
+
+
+def test_the_oracle_is_sparks_function() -> None:
+    """The example of Spark's documentation, xxhash64('Spark', array(123), 2); an array is its elements."""
+    assert _spark_xxhash64(b"Spark", 123, 2) == 5602566077635097486
+
+
+@settings(max_examples=50, deadline=None)
+@given(values=st.lists(st.integers(0, 2**32 - 1), min_size=1), rows=st.sampled_from((2, 41, 2**33)))
+def test_xxhash64_is_that_of_the_digits_after_the_number_of_the_column(values: list[int], rows: int) -> None:
+    """As OneFlow's Scala tool has it, with columns counted from 1, then modulo; missing has the last row."""
+    raw = np.repeat(np.array([*values, int(MISSING_CATEGORY)], np.uint64)[:, None], 3, axis=1)
+    ids = np.full(raw.shape, -1)
+    encoding = Encoding(category="xxhash64", category_missing="last_row")
+    encode_categories(raw, category_plan(encoding, schema_of(*_hex_columns(3)), (rows,) * 3), ids)
+    for column in range(3):
+        hashes = [_spark_xxhash64(column + 1, f"{value:08x}".encode()) for value in values]
+        assert ids[:, column].tolist() == [*(hashed % (rows - 1) for hashed in hashes), rows - 1]
+
+
+def test_xxhash64_is_refused_for_what_has_no_digits() -> None:
+    with pytest.raises(ConfigError, match=r"^column b is of kind int, and the encoding 'xxhash64' is of hexadecimal"):
+        category_plan(Encoding(category="xxhash64"), _categories(("b",)), (50,))
+
+
+def test_the_last_row_is_refused_where_a_vocabulary_has_row_0() -> None:
+    column = Column(name="b", role="category", kind="hex", missing="last_row")
+    with pytest.raises(ConfigError, match=r"^column b: missing = 'last_row' does not go with a vocabulary"):
+        category_plan(Encoding(category="vocabulary"), schema_of(column), (50,))
 
 
 @every_category
@@ -182,7 +236,7 @@ def test_a_minimum_goes_with_its_formula(dense: DenseTransform, dense_min: float
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("missing", "rows", "least"), [("own_row", 1, 2), ("value_zero", 0, 1)])
+@pytest.mark.parametrize(("missing", "rows", "least"), [("own_row", 1, 2), ("last_row", 1, 2), ("value_zero", 0, 1)])
 def test_a_table_needs_room_for_a_value(missing: MissingCategory, rows: int, least: int) -> None:
     encoding = Encoding(category_missing=missing)
     with pytest.raises(ConfigError, match=rf"^the table of b has {rows} rows; it needs at least {least}$"):
@@ -244,7 +298,9 @@ def test_each_dense_column_is_encoded_as_if_it_were_alone() -> None:
 @given(
     values=st.lists(values_64, min_size=1),
     choices=st.lists(
-        st.tuples(st.sampled_from(("modulo", "hash", None)), st.sampled_from(("own_row", "value_zero", None))),
+        st.tuples(
+            st.sampled_from(("modulo", "hash", None)), st.sampled_from(("own_row", "last_row", "value_zero", None))
+        ),
         min_size=1,
         max_size=4,
     ),

@@ -18,6 +18,15 @@ def test_xxh64_is_the_published_one_at_every_length() -> None:
             assert actual == xxhash.xxh64_intdigest(text, seed), (length, seed)
 
 
+def test_xxh64_of_a_word_is_that_of_its_bytes() -> None:
+    random = Random(2)
+    for _ in range(200):
+        word, seed = random.getrandbits(64), random.getrandbits(64)
+        assert hashing.xxh64_of_word(np.uint64(word), np.uint64(seed)) == xxhash.xxh64_intdigest(
+            word.to_bytes(8, "little"), seed
+        )
+
+
 def test_xxh64_reads_its_range_and_no_more() -> None:
     random, memory = Random(1), GuardedMemory()
     for length in range(80):

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 from numpy.typing import NDArray
 
 from recmill.data.criteo import CRITEO
@@ -115,6 +116,86 @@ def test_frequency_presets_follow_their_formula(
     dense = np.concatenate(_load(tmp_path / "out", "dense"))
     numbers = np.concatenate([_raw_numbers(tiny_world_dir, day) for day in range(3)])
     np.testing.assert_array_equal(dense, np.log(np.maximum(numbers + 3, 1)).astype(np.float32))
+
+
+@pytest.mark.parametrize("preset", ["oneflow-mod", "oneflow-hash"])
+@pytest.mark.parametrize("modulo", [None, 1000])
+def test_oneflow_presets_follow_their_formula(
+    tiny_world_dir: Path, tmp_path: Path, preset: str, modulo: int | None
+) -> None:
+    """The Scala tool's ids, each in its own table, and the row behind them for missing; log(x+2), of 0 if missing."""
+    manifest = prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset, modulo=modulo, store="parquet"))
+    num_values = modulo or 40_000_000
+    assert manifest["table_rows"] == [num_values + 1] * 26
+    assert manifest["selection"] is None
+    paths = [tmp_path / "out" / name for subset in manifest["subsets"].values() for name, _, _ in subset]
+    frame = pl.concat([pl.read_parquet(path) for path in paths])
+    texts = _raw_values(tiny_world_dir, [0, 1, 2])
+    num_missing = 0
+    for column in range(26):
+        seed = xxhash.xxh64_intdigest((column + 1).to_bytes(4, "little"), 42)
+        hashed = [
+            int(row[column] or "0", 16)
+            if preset == "oneflow-mod"
+            else xxhash.xxh64_intdigest(row[column].encode(), seed)
+            for row in texts
+        ]
+        expected = [h % num_values if row[column] else num_values for h, row in zip(hashed, texts, strict=True)]
+        assert frame[f"C{column + 1}"].to_list() == expected, column
+        num_missing += expected.count(num_values)
+    assert num_missing
+    numbers = np.concatenate([_raw_numbers(tiny_world_dir, day) for day in range(3)])
+    dense = frame.select([f"I{i}" for i in range(1, 14)]).to_numpy()
+    np.testing.assert_array_equal(dense, np.log(np.maximum(numbers + 2, 1)).astype(np.float32))
+
+
+@pytest.mark.parametrize("preset", ["ray", "recmill"])
+def test_at_most_so_many_values_of_a_column_have_rows(tiny_world_dir: Path, tmp_path: Path, preset: str) -> None:
+    """The most frequent; of equally frequent ones those that come first. However little memory there is to merge in."""
+    manifest = prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset, max_values=7, min_count=4))
+    training, everything = _raw_values(tiny_world_dir, [0, 1]), _raw_values(tiny_world_dir, [0, 1, 2])
+    ids = np.concatenate(_load(tmp_path / "out", "sparse"))
+    num_ties = 0
+    for column in range(26):
+        counts = Counter(row[column] for row in training if row[column])
+        ranked = sorted((v for v, n in counts.items() if n >= 4), key=lambda v: -counts[v])
+        num_ties += len(ranked) > 7 and counts[ranked[6]] == counts[ranked[7]]
+        rows = {"": 0, **{value: i + 2 for i, value in enumerate(ranked[:7])}}
+        assert manifest["table_rows"][column] == len(rows) + 1
+        assert ids[:, column].tolist() == [rows.get(row[column], 1) for row in everything], column
+    assert num_ties, "nothing was decided by who came first"
+    assert manifest["selection"] == {"by_frequency": True, "min_count": 4, "max_values": 7}
+    assert "the 7 most frequent of a column at most" in (tmp_path / "out" / "README.md").read_text()
+    small = _job(tiny_world_dir, tmp_path / "small", preset_name=preset, max_values=7, min_count=4, memory_bytes=9_000)
+    assert _digests(prepare(small)) == _digests(manifest)
+
+
+def test_a_threshold_of_ones_own_is_the_presets_with_that_threshold(tiny_world_dir: Path, tmp_path: Path) -> None:
+    named = prepare(_job(tiny_world_dir, tmp_path / "named", preset_name="torchrec-freq3"))
+    given = prepare(_job(tiny_world_dir, tmp_path / "given", preset_name="torchrec", min_count=3))
+    different = {name for name, digest in _digests(named).items() if _digests(given)[name] != digest}
+    assert different == {"README.md"}  # which tells the preset's name
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "complaint"),
+    [
+        ("recmill", {"max_values": 0}, "--max-values 0: give at least 1"),
+        ("recmill", {"min_count": -1}, "--min-count -1: give at least 1"),
+        ("oneflow-mod", {"modulo": 0}, "--modulo 0: give at least 1"),
+        ("recmill", {"modulo": 9}, "--modulo 9: preset recmill counts values, and takes none modulo"),
+        ("oneflow-mod", {"max_values": 9}, "--max-values 9: preset oneflow-mod counts no values; --modulo sizes"),
+        ("oneflow-hash", {"min_count": 9}, "--min-count 9: preset oneflow-hash counts no values; --modulo sizes"),
+        ("mlperf", {"max_values": 9}, "--max-values 9: preset mlperf gives rows to values as first seen, not"),
+    ],
+)
+def test_numbers_that_a_preset_has_no_use_for_are_refused(
+    tiny_world_dir: Path, tmp_path: Path, preset: str, changes: dict[str, int], complaint: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset, **changes))
+    assert complaint in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_cap_folds_ids_back(tiny_world_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

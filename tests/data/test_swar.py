@@ -28,6 +28,11 @@ def _hex(words: Words) -> tuple[NDArray[np.bool_], Words]:
 
 
 @njit
+def _hex_digits(values: Words) -> Words:
+    return np.array([swar.encode_hex8(value) for value in values])
+
+
+@njit
 def _matches(array: NDArray[np.uint8], byte: np.uint8) -> Words:
     return np.array([swar.match64(array, at, byte) for at in range(len(array) - 63)])
 
@@ -106,3 +111,10 @@ def test_loads_take_the_bytes_in_order_at_any_alignment() -> None:
     words, octets = _loaded(np.frombuffer(text, np.uint8), 33)
     assert words.tolist() == [int.from_bytes(text[at : at + 8], "little") for at in range(33)]
     assert octets.tolist() == list(text[:33])
+
+
+def test_hexadecimal_digits_are_those_python_writes() -> None:
+    random = Random(3)
+    numbers = [0, 1, 9, 10, 15, 16, 0x9A9A9A9A, 0xA9A9A9A9, 2**32 - 1, *(random.getrandbits(32) for _ in range(5000))]
+    words = _hex_digits(np.array(numbers, np.uint64))
+    assert [word.tobytes().decode() for word in words] == [f"{number:08x}" for number in numbers]

@@ -77,6 +77,17 @@ def test_from_raw_to_trained_in_two_commands(
         (["--schema", "creteo"], "there is no schema 'creteo'; did you mean criteo?"),
         (["--set", "model.top=[1]"], "only settings of [data] matter here"),
         (["--set", "data.holdout=0.1"], "holdout = 0.1 is not a setting"),
+        (["--max-values", "0"], "--max-values 0: give at least 1"),
+        (
+            ["--preset", "mlperf", "--max-values", "9"],
+            "--max-values 9: preset mlperf gives rows to values as first seen",
+        ),
+        (["--preset", "oneflow-mod", "--min-count", "9"], "--min-count 9: preset oneflow-mod counts no values"),
+        (["--modulo", "9"], "--modulo 9: preset recmill counts values, and takes none modulo"),
+        (["--multi-hot", "3,2,1"], "data.multi_hot has 3 numbers; schema criteo has 26 category columns"),
+        (["--multi-hot", "lots"], "data.multi_hot = 'lots' is neither mlperf nor numbers such as 3,2,1"),
+        (["--multi-hot", "mlperf", "--format", "parquet"], "--multi-hot writes npz archives, and --format is parquet"),
+        (["--multi-hot-distribution", "pareto"], "data.multi_hot_distribution is pareto and data.multi_hot is empty"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(

@@ -23,6 +23,7 @@ STAGE_NAMES = {
     "freeze": "freezing the vocabulary",
     "encode": "encoding rows",
     "shuffle": "shuffling rows",
+    "pack": "packing archives",
 }
 
 
@@ -32,6 +33,11 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="directory with day_0, day_1, …")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--preset", default="recmill", metavar="NAME", help="how columns are encoded (recmill)")
+    parser.add_argument("--min-count", type=int, metavar="K", help="values that occur less often share a row")
+    parser.add_argument("--max-values", type=int, metavar="K", help="only the K most frequent values of a column")
+    parser.add_argument("--modulo", type=int, metavar="N", help="table rows of the oneflow presets (40000000)")
+    parser.add_argument("--multi-hot", metavar="mlperf|H,H,…", help="write so many ids for each category column")
+    parser.add_argument("--multi-hot-distribution", choices=("uniform", "pareto"), help="of the ids that are drawn")
     parser.add_argument("--format", choices=("npy", "parquet"), default="npy", dest="store")
     parser.add_argument("--memory", default="2GiB", metavar="SIZE", help="what it may use (2GiB)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="threads")
@@ -77,6 +83,10 @@ def run(args: argparse.Namespace) -> int:
                 jobs=args.jobs,
                 seed=args.seed,
                 bad_rows=args.bad_rows,
+                min_count=args.min_count,
+                max_values=args.max_values,
+                modulo=args.modulo,
+                multi_hot=data.multi_hot_rule,
                 on_progress=StageLine(line),
             )
             manifest = prepare(job, overwrite=args.overwrite)
@@ -95,7 +105,9 @@ def data_config(args: argparse.Namespace) -> "DataConfig":
 
     schema = find_schema(args.schema)
     tree = {"data": {"dir": str(args.data), "table_rows": [2] * len(schema.category_names)}}
-    assignments = [*schema_assignments(args.schema), *args.assignments]
+    multi_hot = {"multi_hot": args.multi_hot, "multi_hot_distribution": args.multi_hot_distribution}
+    options = [f"data.{key}={value!r}" for key, value in multi_hot.items() if value is not None]
+    assignments = [*schema_assignments(args.schema), *options, *args.assignments]
     resolved = with_assignments(tree, assignments)
     if strangers := [key for key in resolved if key != "data"]:
         raise ConfigError(f"--set {strangers[0]}: only settings of [data] matter here, such as data.holdout_frac")

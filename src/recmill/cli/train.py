@@ -86,7 +86,10 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
     data["row_schema"] = facts.schema.name if is_shipped else facts.schema.model_dump(mode="json", exclude_none=True)
     if is_from_prepared:
         data["first_half"] = facts.first_half or "validation"
-    if vocabulary is not None:
+    if facts.multi_hot:
+        data["multi_hot"] = list(facts.multi_hot.sizes)
+        data["multi_hot_distribution"] = facts.multi_hot.distribution
+    if vocabulary is not None and facts.encoding.category == "vocabulary":
         data["vocabulary"] = str((vocabulary / VOCABULARY).resolve())
     return {**tree, "data": data, "encoding": facts.encoding.model_dump(mode="json", exclude_none=True)}
 

@@ -40,7 +40,7 @@ def audit_prepared(
             with closing(read_ahead(tasks, pool, threads + 1)) as chunks:
                 for piece, columns in zip(pieces, chunks, strict=True):
                     damage.look_at(columns, subset, piece)
-                    audit.take(raw_columns(columns, facts.schema), split)
+                    audit.take(raw_columns(_own_ids(columns, facts), facts.schema), split)
                     if on_progress:
                         on_progress(audit.num_rows)
         rows = {subset: facts.num_rows(subset) for subset in SPLIT_NAMES}
@@ -57,6 +57,14 @@ def _cut(segment: RowSegment) -> list[RowSegment]:
     return [segment.part(at, at + CHUNK_ROWS) for at in range(0, segment.extent, CHUNK_ROWS)]
 
 
+def _own_ids(columns: Columns, facts: Facts) -> Columns:
+    """Of multi-hot rows the first id of each column: the others are drawn, and follow from it."""
+    if facts.multi_hot is None:
+        return columns
+    firsts = np.cumsum((0, *facts.multi_hot.sizes[:-1]))
+    return columns._replace(ids=np.ascontiguousarray(columns.ids[:, firsts]))
+
+
 def raw_columns(columns: Columns, schema: Schema) -> RawColumns:
     """Stored rows as the audit takes them; a number that is not finite counts as missing."""
     numbers = np.where(np.isfinite(columns.dense), columns.dense, np.nan).astype(np.float64)
@@ -70,8 +78,10 @@ class Damage:
 
     def __init__(self, facts: Facts) -> None:
         self._facts, schema = facts, facts.schema
-        self._sizes = np.array([facts.table_rows[column] for column in schema.slot_columns], np.int64)
-        self._least = np.where(np.array(schema.slots_may_be_absent, np.bool_), -1, 0)
+        hotness = facts.multi_hot.sizes if facts.multi_hot else (1,) * schema.num_slots
+        self._names = np.repeat(schema.slot_names, hotness).tolist()
+        self._sizes = np.repeat([facts.table_rows[column] for column in schema.slot_columns], hotness)
+        self._least = np.repeat(np.where(schema.slots_may_be_absent, -1, 0), hotness)
         self._counts = dict[str, int]()
         self._firsts = dict[str, str]()
         self._clicks = dict[SplitName, int].fromkeys(SPLIT_NAMES, 0)
@@ -85,7 +95,7 @@ class Damage:
         for name, numbers in zip(schema.dense_names, columns.dense.T, strict=True):
             self._note(f"{name}: numbers that are not finite", ~np.isfinite(numbers), numbers, piece)
         is_outside = (columns.ids < self._least) | (columns.ids >= self._sizes)
-        for slot, name in enumerate(schema.slot_names):
+        for slot, name in enumerate(self._names):
             finding = f"{name}: ids outside its table of {self._sizes[slot]:,} rows"
             self._note(finding, is_outside[:, slot], columns.ids[:, slot], piece)
 

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from recmill.config import Settings
 from recmill.data.batch import lanes_in_use
+from recmill.data.multi_hot import Distribution, MultiHot, refuse_sizes, resolve_sizes
 from recmill.data.schema import Schema, schema_from_tree
 from recmill.data.shipped import SCHEMAS, find_schema
 from recmill.data.split import FirstHalf
@@ -47,6 +48,9 @@ class DataConfig(Settings):
     access: Access = "mapped"  # of prepared rows: through the page cache, all in memory, or read as needed
     verify: bool = False  # compare prepared files with their checksums before training
     vocabulary: str = ""  # the directory of the vocabulary with which raw text is encoded
+    # ids of each category column, all but the first drawn as MLPerf does: "mlperf", or a number for each column
+    multi_hot: Annotated[tuple[int, ...], BeforeValidator(resolve_sizes)] = ()
+    multi_hot_distribution: Distribution = "uniform"
     # Batches that may lie ready, made in the background; 0: blocks are parsed when wanted, between two steps. Without
     # a number it depends on whether the layers' threads leave a core to the background, and so do the threads.
     prefetch_batches: int | None = Field(default=None, ge=0, le=1024)
@@ -56,6 +60,12 @@ class DataConfig(Settings):
         """Refuse what does not fit the schema."""
         self._refuse_other_tables()
         self._refuse_uneven_shares()
+        if self.multi_hot:
+            refuse_sizes(self.multi_hot, self.schema_of_rows)
+        elif self.multi_hot_distribution != "uniform":
+            raise ConfigError(
+                f"data.multi_hot_distribution is {self.multi_hot_distribution} and data.multi_hot is empty"
+            )
         patterns = (self.train_files, self.validation_files, self.test_files)
         if self.has_holdout:
             if self.holdout_frac is not None and self.holdout_rows is not None:
@@ -112,6 +122,16 @@ class DataConfig(Settings):
     def schema_of_rows(self) -> Schema:
         """The fields of every line."""
         return SCHEMAS[self.row_schema] if isinstance(self.row_schema, str) else self.row_schema
+
+    @property
+    def multi_hot_rule(self) -> MultiHot | None:
+        """How rows of one id per column get more, if they do."""
+        return MultiHot(self.multi_hot, self.multi_hot_distribution) if self.multi_hot else None
+
+    @property
+    def slots_per_column(self) -> tuple[int, ...]:
+        """How many ids a row has for every category column."""
+        return self.multi_hot or tuple(column.num_slots for column in self.schema_of_rows.of_role("category"))
 
     @property
     def num_table_rows(self) -> tuple[int, ...]:

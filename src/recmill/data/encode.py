@@ -3,8 +3,11 @@
 A dense number x becomes float32, a category value becomes a row of its table. No finite x gives NaN or −inf: the
 argument of a logarithm is held at 1 or more, so that the smallest result is 0.
 
-What a column of the schema says of its encoding comes before the settings of the run. A vocabulary will be a third
-way from value to row, beside modulo and hash.
+What a column of the schema says of its encoding comes before the settings of the run. A vocabulary is another way
+from value to row, with a kernel of its own in `vocab.py`.
+
+`xxhash64` is what OneFlow's Scala tool asks of Spark, `xxhash64(i, text)` for column i counted from 1: XXH64 of the
+text, whose seed is XXH64 of i as four bytes with Spark's seed 42. Of upper-case digits it hashes the lower-case form.
 """
 
 import math
@@ -15,14 +18,17 @@ from numpy.typing import NDArray
 
 from recmill.config import Settings
 from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
+from recmill.data.hashing import xxh64, xxh64_of_word
 from recmill.data.schema import Column, DenseTransform, MissingCategory, Schema
+from recmill.data.swar import encode_hex8
 from recmill.errors import ConfigError
 from recmill.jit import njit, uint32, uint64
 from recmill.seeds import mix64, stream_key
 
 # How a category value becomes a row: the codes the kernel knows.
-MODULO, HASH = range(2)
-_METHODS = {"modulo": MODULO, "hash": HASH, "vocabulary": MODULO}  # a vocabulary has a kernel of its own
+MODULO, HASH, XXHASH64 = range(3)
+_METHODS = {"modulo": MODULO, "hash": HASH, "xxhash64": XXHASH64, "vocabulary": MODULO}
+_SPARK_SEED = np.uint64(42)
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _TWO_32 = np.uint64(1 << 32)
@@ -37,8 +43,9 @@ class Encoding(Settings):
     dense: DenseTransform = "log(x+3)"
     dense_min: float | None = None  # the minimum of log(x-min+2), over all files
     dense_missing: float = 0.0  # the x that an empty field stands for
-    category: Literal["modulo", "hash", "vocabulary"] = "modulo"  # a vocabulary is for all columns, or for none
-    category_missing: MissingCategory = "own_row"  # row 0, which no value shares; or the row of the value 0
+    category: Literal["modulo", "hash", "xxhash64", "vocabulary"] = "modulo"  # a vocabulary is for all columns or none
+    # own_row is row 0 and last_row the last one, which no value shares; value_zero the row of the value 0
+    category_missing: MissingCategory = "own_row"
 
     def model_post_init(self, _context: object) -> None:
         """Refuse settings that contradict each other."""
@@ -67,6 +74,7 @@ class CategoryPlan(NamedTuple):
     inverses: NDArray[np.float64]  # 1 / num_rows
     salts: NDArray[np.uint64]
     first_row: NDArray[np.int64]  # rows below it are reserved for missing values
+    missing_row: NDArray[np.int64]  # −1: missing stands for the value 0
     may_be_absent: NDArray[np.bool_]  # one of several slots of a column
     allows_narrow: bool  # all columns have one value taken modulo, and no table has 2^31 rows or more
 
@@ -89,34 +97,65 @@ def dense_plan(encoding: Encoding, schema: Schema) -> DensePlan:
     )
 
 
+class _Slot(NamedTuple):
+    """One id of a row: its column, which is the `place`-th of the categories, and what becomes of a value."""
+
+    column: Column
+    place: int
+    rows: int
+    method: int
+    missing: str
+
+    @property
+    def missing_row(self) -> int:
+        return {"own_row": 0, "last_row": self.rows - 1, "value_zero": -1}[self.missing]
+
+    @property
+    def salt(self) -> int:
+        if self.method == XXHASH64:
+            number = np.frombuffer((self.place + 1).to_bytes(4, "little"), np.uint8)
+            return int(xxh64(number, 0, 4, _SPARK_SEED))
+        return stream_key(0, "salt", self.column.name)
+
+
 def category_plan(encoding: Encoding, schema: Schema, table_rows: tuple[int, ...]) -> CategoryPlan:
     """The numbers behind the settings and the schema, for tables of these sizes."""
     columns = schema.of_role("category")
-    slots = list[tuple[Column, int]]()
-    for column, rows in zip(columns, table_rows, strict=True):
-        needed = _num_reserved(column, encoding) + 1
-        if rows < needed:
-            raise ConfigError(f"the table of {column.name} has {rows} rows; it needs at least {needed}")
-        slots += [(column, rows)] * column.num_slots
-    methods = [_METHODS[column.encoding or encoding.category] for column, _ in slots]
-    reserved = np.array([_num_reserved(column, encoding) for column, _ in slots], np.int64)
-    num_rows = np.array([rows for _, rows in slots], np.uint64) - reserved.astype(np.uint64)
-    is_plain = all(method == MODULO for method in methods) and len(slots) == len(columns)
+    slots = list[_Slot]()
+    for place, (column, rows) in enumerate(zip(columns, table_rows, strict=True)):
+        method = _METHODS[column.encoding or encoding.category]
+        slot = _Slot(column, place, rows, method, str(column.missing or encoding.category_missing))
+        _refuse_impossible(slot, encoding)
+        slots += [slot] * column.num_slots
+    num_rows = np.array([slot.rows - int(slot.missing != "value_zero") for slot in slots], np.uint64)
+    is_plain = all(slot.method == MODULO for slot in slots) and len(slots) == len(columns)
     return CategoryPlan(
-        np.array(methods, np.uint8),
+        np.array([slot.method for slot in slots], np.uint8),
         num_rows,
         num_rows.astype(np.float64),
         1.0 / num_rows,
-        np.array([stream_key(0, "salt", column.name) for column, _ in slots], np.uint64),
-        reserved,
+        np.array([slot.salt for slot in slots], np.uint64),
+        np.array([slot.missing == "own_row" for slot in slots], np.int64),
+        np.array([slot.missing_row for slot in slots], np.int64),
         np.array(schema.slots_may_be_absent, np.bool_),
         is_plain and max(table_rows, default=0) < 1 << 31,
     )
 
 
-def _num_reserved(column: Column, encoding: Encoding) -> int:
-    """How many rows of a column's table are kept for missing values."""
-    return 1 if (column.missing or encoding.category_missing) == "own_row" else 0
+def _refuse_impossible(slot: _Slot, encoding: Encoding) -> None:
+    column, needed = slot.column, 1 if slot.missing == "value_zero" else 2
+    if slot.rows < needed:
+        raise ConfigError(f"the table of {column.name} has {slot.rows} rows; it needs at least {needed}")
+    if slot.method == XXHASH64 and column.kind != "hex":
+        raise ConfigError(
+            f"column {column.name} is of kind {column.kind}, and the encoding 'xxhash64' is of hexadecimal digits; "
+            "choose 'hash' or 'modulo'"
+        )
+    if slot.missing == "last_row" and encoding.category == "vocabulary":
+        raise ConfigError(
+            f"column {column.name}: missing = 'last_row' does not go with a vocabulary, "
+            "whose row 0 is for missing values; leave it out"
+        )
 
 
 @njit(inline="always")
@@ -178,7 +217,8 @@ def _encode_narrow(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[
             remainder += divisor if remainder < 0.0 else 0.0
             remainder -= divisor if remainder >= divisor else 0.0
             row = np.int64(np.int32(remainder)) + plan.first_row[column]
-            row_ids[column] = np.int64(0) if row_values[column] == MISSING_CATEGORY else row  # own row, or the value 0
+            missing_row = max(plan.missing_row[column], np.int64(0))  # the value 0 has row 0, if missing stands for it
+            row_ids[column] = missing_row if row_values[column] == MISSING_CATEGORY else row
 
 
 @njit(nogil=True, cache=True)
@@ -191,12 +231,14 @@ def _encode_wide(values: NDArray[np.uint64], plan: CategoryPlan, ids: NDArray[np
                 ids[row, column] = np.int64(-1)
                 continue
             missing = value == MISSING_CATEGORY
-            if missing and plan.first_row[column] > 0:
-                ids[row, column] = np.int64(0)
+            if missing and plan.missing_row[column] >= 0:
+                ids[row, column] = plan.missing_row[column]
                 continue
             value = uint64(0) if missing else value
             if plan.methods[column] == HASH:
                 value = mix64(value ^ plan.salts[column])
+            elif plan.methods[column] == XXHASH64:
+                value = xxh64_of_word(encode_hex8(value), plan.salts[column])
             ids[row, column] = np.int64(value % plan.num_rows[column]) + plan.first_row[column]
 
 

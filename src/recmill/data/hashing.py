@@ -27,6 +27,24 @@ def _merge(hashed: np.uint64, lane: np.uint64) -> np.uint64:
     return (hashed ^ _round(np.uint64(0), lane)) * _P1 + _P4
 
 
+@njit(inline="always")
+def _take_word(hashed: np.uint64, word: np.uint64) -> np.uint64:
+    return _rotate_left(hashed ^ _round(np.uint64(0), word), np.uint64(27)) * _P1 + _P4
+
+
+@njit(inline="always")
+def _mix_bits(hashed: np.uint64) -> np.uint64:
+    hashed = (hashed ^ (hashed >> np.uint64(33))) * _P2
+    hashed = (hashed ^ (hashed >> np.uint64(29))) * _P3
+    return hashed ^ (hashed >> np.uint64(32))
+
+
+@njit(inline="always")
+def xxh64_of_word(word: np.uint64, seed: np.uint64) -> np.uint64:
+    """XXH64 of the eight bytes of a word, the lowest first."""
+    return _mix_bits(_take_word(seed + _P5 + np.uint64(8), word))
+
+
 @njit(nogil=True, cache=True)
 def xxh64(buffer: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint64:
     """XXH64 of `buffer[start:stop]`."""
@@ -51,7 +69,7 @@ def xxh64(buffer: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint
         hashed = seed + _P5
     hashed += np.uint64(length)
     while at + 8 <= stop:
-        hashed = _rotate_left(hashed ^ _round(np.uint64(0), load_u64(buffer, at)), np.uint64(27)) * _P1 + _P4
+        hashed = _take_word(hashed, load_u64(buffer, at))
         at += 8
     if at + 4 <= stop:
         word = (
@@ -65,6 +83,4 @@ def xxh64(buffer: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint
     while at < stop:
         hashed = _rotate_left(hashed ^ (uint64(buffer[at]) * _P5), np.uint64(11)) * _P1
         at += 1
-    hashed = (hashed ^ (hashed >> np.uint64(33))) * _P2
-    hashed = (hashed ^ (hashed >> np.uint64(29))) * _P3
-    return hashed ^ (hashed >> np.uint64(32))
+    return _mix_bits(hashed)

@@ -4,7 +4,7 @@
 2. `count`: every part is read once for its rows, its smallest dense value and its category values.
 3. `merge`, `freeze`: the counts of a column become rows of its table.
 4. `encode`: every part is read again and its rows written to their place, or, if they are to be shuffled, dealt to
-   buckets; `shuffle` then writes each bucket to its place.
+   buckets; `shuffle` then writes each bucket to its place, and `pack` completes archives of multi-hot rows.
 5. The directory gets its manifest and, with that, its name.
 
 Each part of a stage leaves a record when it is done. A killed run goes on from those, and ends with the same bytes.
@@ -15,7 +15,7 @@ import platform
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -26,10 +26,11 @@ import numpy as np
 from recmill.data.batch import Columns
 from recmill.data.census import CensusFile, PartCensus, merge_column, merge_runs, take_values
 from recmill.data.encode import Encoding
+from recmill.data.multi_hot import MultiHot, MultiHotTables
 from recmill.data.parquet_reader import ParquetReader, build_reader
 from recmill.data.parquet_source import RawSegment
 from recmill.data.prepared import VOCABULARY, Facts, seal
-from recmill.data.presets import Preset, find_preset
+from recmill.data.presets import Preset, adjust_preset, find_preset
 from recmill.data.raw import compile_reader, read_raw
 from recmill.data.reader import BadRowPolicy, TextReader, complain
 from recmill.data.schema import Schema
@@ -39,7 +40,7 @@ from recmill.data.stages import OnProgress, Record, Stages, say_nothing
 from recmill.data.store.npy import NpyLayout
 from recmill.data.stream import Reader
 from recmill.data.vocab import Vocabulary, VocabularyWriter
-from recmill.errors import BadRowError, DataError
+from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.files import refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
 
@@ -74,12 +75,25 @@ class PrepareJob:
     seed: int | None = None  # None keeps the order of the files
     bad_rows: BadRowPolicy = "fail"
     part_bytes: int | None = None  # chosen from the memory, if not given
+    # in place of the preset's own numbers
+    min_count: int | None = None
+    max_values: int | None = None
+    modulo: int | None = None
+    multi_hot: MultiHot | None = None
     on_progress: OnProgress = field(default=say_nothing, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.multi_hot is not None and self.store != "npy":
+            raise ConfigError(
+                f"--multi-hot writes npz archives, and --format is {self.store}: leave one of them out "
+                "(data.multi_hot widens rows of any format when a model is trained)"
+            )
 
     @cached_property
     def preset(self) -> Preset:
         """The encoding."""
-        return find_preset(self.preset_name)
+        preset = find_preset(self.preset_name)
+        return adjust_preset(preset, min_count=self.min_count, max_values=self.max_values, modulo=self.modulo)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -97,6 +111,9 @@ class PrepareJob:
         """All that the bytes of the result depend on, and the cut into parts."""
         return {
             "preset": self.preset.name,
+            "selection": asdict(self.preset.vocabulary.selection) if self.preset.vocabulary else None,
+            "modulo": self.preset.modulo,
+            "multi_hot": asdict(self.multi_hot) if self.multi_hot else None,
             "store": self.store,
             "seed": self.seed,
             "bad_rows": self.bad_rows,
@@ -150,11 +167,12 @@ class _Preparation:
         encoding = self._encoding(counts)
         vocabulary = self._freeze(counts)
         reader = self._reader(encoding, vocabulary)
-        table_rows = vocabulary.table_rows if vocabulary else reader.table_rows
+        table_rows = reader.table_rows
         reader.compile()
         with closing(self._open_sink(counts, table_rows)) as sink:
             self._stages.run("encode", self._weights, lambda part: self._encode(part, reader, sink))
             self._stages.run("shuffle", sink.bucket_sizes(), sink.write_bucket)
+            self._stages.run("pack", [1] * len(sink.archives), lambda archive: sink.archives[archive].finish())
         manifest = seal(self._result_dir, job.out_dir, self._facts(counts, encoding, table_rows, sink), _versions())
         shutil.rmtree(job.work_dir)
         return manifest
@@ -167,12 +185,14 @@ class _Preparation:
         return Facts(
             store=job.store,
             preset=job.preset_name,
+            selection=job.preset.vocabulary.selection if job.preset.vocabulary else None,
             seed=job.seed,
             first_half=job.splits.first_half,
             schema=job.schema,
             encoding=encoding,
             table_rows=table_rows,
-            layout=sink.layout,
+            layout=replace(sink.layout, num_slots=job.multi_hot.num_slots) if job.multi_hot else sink.layout,
+            multi_hot=job.multi_hot,
             subsets=sink.subsets(),
             num_clicks=clicks,
             num_skipped=sum(record["skipped"] for record in counts),
@@ -245,7 +265,8 @@ class _Preparation:
 
     def _reader(self, encoding: Encoding, vocabulary: Vocabulary | None) -> TextReader | ParquetReader:
         job = self._job
-        table_rows = vocabulary.table_rows if vocabulary else (1 << 20,) * len(job.schema.category_names)
+        num_rows = (job.preset.modulo or 0) + 1  # the last one is for missing values
+        table_rows = vocabulary.table_rows if vocabulary else (num_rows,) * len(job.schema.category_names)
         return build_reader(job.schema, encoding, table_rows, job.bad_rows, vocabulary)
 
     def _open_sink(self, counts: Sequence[Record], table_rows: tuple[int, ...]) -> Sink:
@@ -264,7 +285,17 @@ class _Preparation:
             shuffle = Shuffle(job.seed, job.memory_bytes // _PARTS_IN_MEMORY, job.work_dir)
         if job.store == "parquet":
             return ParquetSink(outputs, self._result_dir, layout, shuffle)
-        return NpySink(outputs, self._result_dir, layout, shuffle)
+        return NpySink(outputs, self._result_dir, layout, shuffle, self._draw_multi_hot(outputs, layout, table_rows))
+
+    def _draw_multi_hot(
+        self, outputs: Sequence[Output], layout: NpyLayout, table_rows: tuple[int, ...]
+    ) -> MultiHotTables | None:
+        rule = self._job.multi_hot
+        if rule is None:
+            return None
+        wide_bytes = replace(layout, num_slots=rule.num_slots).row_bytes * sum(output.num_rows for output in outputs)
+        require_free_space(self._job.work_dir, wide_bytes, f"writing multi-hot rows to {self._job.out_dir}")
+        return MultiHotTables(rule, table_rows, self._job.work_dir)
 
     def _encode(self, part: int, reader: Reader, sink: Sink) -> Record:
         with sink.open_part(part) as writer:

@@ -12,12 +12,15 @@ from typing import Any, Protocol
 
 from recmill.config import from_tree
 from recmill.data.batch import Columns, empty_columns, join_columns
+from recmill.data.census import Selection
 from recmill.data.encode import Encoding
+from recmill.data.multi_hot import MultiHot
 from recmill.data.reader import Block
 from recmill.data.schema import Schema
 from recmill.data.sinks import Subsets
 from recmill.data.split import SPLIT_NAMES, FirstHalf, SplitName
 from recmill.data.store.npy import Access, NpyLayout, NpyTable
+from recmill.data.store.npz import MultiHotTable
 from recmill.errors import DataError
 from recmill.files import MANIFEST, read_manifest, write_atomic, write_manifest
 
@@ -31,6 +34,7 @@ class Facts:
 
     store: str
     preset: str
+    selection: Selection | None  # of a vocabulary's values
     seed: int | None
     first_half: FirstHalf | None  # None: validation and test are not the halves of anything
     schema: Schema
@@ -40,6 +44,7 @@ class Facts:
     subsets: Subsets
     num_clicks: dict[SplitName, int]
     num_skipped: int
+    multi_hot: MultiHot | None = None
 
     def num_rows(self, subset: SplitName) -> int:
         """How many rows are for that use."""
@@ -51,6 +56,7 @@ class Facts:
             "format": FORMAT,
             "store": self.store,
             "preset": self.preset,
+            "selection": asdict(self.selection) if self.selection else None,
             "seed": self.seed,
             "first_half": self.first_half,
             "rows": {name: self.num_rows(name) for name in SPLIT_NAMES},
@@ -58,6 +64,7 @@ class Facts:
             "skipped_rows": self.num_skipped,
             "table_rows": list(self.table_rows),
             "layout": asdict(self.layout),
+            "multi_hot": asdict(self.multi_hot) if self.multi_hot else None,
             "encoding": self.encoding.model_dump(mode="json", exclude_none=True),
             "schema": self.schema.model_dump(mode="json", exclude_none=True),
             "subsets": self.subsets,
@@ -72,6 +79,7 @@ class Facts:
             return Facts(
                 manifest["store"],
                 manifest["preset"],
+                Selection(**selection) if (selection := manifest.get("selection")) else None,
                 manifest["seed"],
                 manifest.get("first_half"),
                 from_tree(Schema, manifest["schema"]),
@@ -84,6 +92,7 @@ class Facts:
                 },
                 manifest["clicks"],
                 manifest["skipped_rows"],
+                MultiHot(tuple(rule["sizes"]), rule["distribution"]) if (rule := manifest.get("multi_hot")) else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{directory / MANIFEST} is damaged: {error!r}") from None
@@ -107,6 +116,7 @@ def describe(facts: Facts) -> str:
         "",
         f"Preset `{facts.preset}`, stored as {facts.store}, "
         + (f"training rows shuffled with seed {facts.seed}." if facts.seed is not None else "rows in file order."),
+        *(_describe_selection(facts.selection) if facts.selection else ()),
         f"Lines passed over as bad: {facts.num_skipped:,}.",
         "",
         "| subset | rows | clicks | click rate |",
@@ -115,11 +125,21 @@ def describe(facts: Facts) -> str:
     for name in SPLIT_NAMES:
         rows, clicks = facts.num_rows(name), facts.num_clicks[name]
         lines.append(f"| {name} | {rows:,} | {clicks:,} | {clicks / rows if rows else 0.0:.4f} |")
+    if facts.multi_hot:
+        hotness = ",".join(map(str, facts.multi_hot.sizes))
+        lines += ["", f"Ids of each column, all but the first drawn ({facts.multi_hot.distribution}): {hotness}."]
     sizes = ",".join(map(str, facts.table_rows))
     lines += ["", f"Table sizes ({sum(facts.table_rows):,} rows in all):", "", f"    {sizes}", ""]
     dense = ", ".join(f"{k} = {v}" for k, v in facts.encoding.model_dump(exclude_none=True).items())
     lines += [f"Encoding: {dense}.", "", "`manifest.json` has the schema, and size and sha256 of every file.", ""]
     return "\n".join(lines)
+
+
+def _describe_selection(selection: Selection) -> list[str]:
+    told = f"Values that occur {selection.min_count:,} times or more have a row of their own"
+    if selection.max_values is not None:
+        told += f", the {selection.max_values:,} most frequent of a column at most (of equals, those seen first)"
+    return [f"{told}."]
 
 
 def is_prepared(directory: Path) -> bool:
@@ -208,6 +228,8 @@ class Prepared:
                     raise DataError(f"{path} has {rows} rows, and {MANIFEST} speaks of {stop}; prepare the data anew")
 
     def _open(self, name: str, access: Access) -> Table:
+        if self.facts.multi_hot:
+            return MultiHotTable(self.directory, name, self.facts.multi_hot.sizes, access)
         if self.facts.store == "npy":
             return NpyTable(self.directory, name, access)
         from recmill.data.store.parquet import ParquetTable  # pyarrow is heavy

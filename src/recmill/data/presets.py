@@ -1,6 +1,6 @@
 """Published encodings by name, and what is mended in them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from recmill.data.census import Selection
@@ -29,10 +29,14 @@ class Preset:
     vocabulary: VocabularyRule | None
     origin: str
     mended: str
+    modulo: int | None = None  # without a vocabulary: how many rows the values of every column share
 
 
 _TORCHREC_DENSE = Encoding(dense="log(x-min+2)", dense_min=0.0, category="vocabulary", category_missing="value_zero")
 _GLOBAL_MIN = "the minimum is that of all files, not of each"
+_MISSING_LAST = "a missing value has row `mod`, the last one, to itself"
+_LOCAL_IDS = "ids are rows of the column's own table; OneFlow's is id + (i − 1)·(mod + 1) in column C_i"
+_DENSE_DONE = "log(x+2) is stored, where OneFlow stores x+1 and its model takes log(v+1)"
 
 PRESETS = {
     preset.name: preset
@@ -72,6 +76,22 @@ PRESETS = {
             "ours: log(x+3); values that occur twice in the training rows, the most frequent first",
             "missing fields have row 0 and unknown values row 1; nothing is learnt of validation and test rows",
         ),
+        Preset(
+            "oneflow-mod",
+            Encoding(dense="log(x+2)", category="modulo", category_missing="last_row"),
+            None,
+            "OneFlow's criteo1t_parquet with mod_idx 40 million: int(hex, 16) % mod; log(x+2), missing is x = 0",
+            f"{_MISSING_LAST}, where the Python tool gave it an id of the next column; {_LOCAL_IDS}; {_DENSE_DONE}",
+            modulo=MLPERF_CAP,
+        ),
+        Preset(
+            "oneflow-hash",
+            Encoding(dense="log(x+2)", category="xxhash64", category_missing="last_row"),
+            None,
+            "the same with Spark's xxhash64(i, text) for column i = 1 … 26, the argument order of the Scala tool",
+            f"the 64-bit hash is taken modulo 40 million, for tables are bounded here; {_MISSING_LAST}; {_LOCAL_IDS}",
+            modulo=MLPERF_CAP,
+        ),
     )
 }
 
@@ -81,3 +101,28 @@ def find_preset(name: str) -> Preset:
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {name!r}; choose from {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def adjust_preset(
+    preset: Preset, *, min_count: int | None = None, max_values: int | None = None, modulo: int | None = None
+) -> Preset:
+    """The preset with other numbers than its own; those it has no use for are refused."""
+    numbers = {"--min-count": min_count, "--max-values": max_values, "--modulo": modulo}
+    given = {option: number for option, number in numbers.items() if number is not None}
+    rule = preset.vocabulary
+    for option, number in given.items():
+        if number < 1:
+            raise ConfigError(f"{option} {number}: give at least 1")
+        if option == "--modulo" and preset.modulo is None:
+            raise ConfigError(f"{option} {number}: preset {preset.name} counts values, and takes none modulo")
+        if option != "--modulo" and rule is None:
+            raise ConfigError(f"{option} {number}: preset {preset.name} counts no values; --modulo sizes its tables")
+        if option == "--max-values" and rule is not None and not rule.selection.by_frequency:
+            raise ConfigError(
+                f"{option} {number}: preset {preset.name} gives rows to values as first seen, not to the most frequent "
+                "ones; choose ray or recmill"
+            )
+    if rule is not None:
+        selection = replace(rule.selection, min_count=min_count or rule.selection.min_count, max_values=max_values)
+        rule = replace(rule, selection=selection)
+    return replace(preset, vocabulary=rule, modulo=modulo or preset.modulo)

@@ -16,8 +16,8 @@ from recmill.errors import ConfigError
 Role = Literal["label", "dense", "category", "ignored"]
 Kind = Literal["int", "float", "hex", "string"]
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
-CategoryTransform = Literal["modulo", "hash"]
-MissingCategory = Literal["own_row", "value_zero"]
+CategoryTransform = Literal["modulo", "hash", "xxhash64"]
+MissingCategory = Literal["own_row", "last_row", "value_zero"]
 Format = Literal["text", "parquet"]
 
 # The roles and kinds that go together, and what the kernel calls them.

@@ -97,7 +97,7 @@ def bucket_path(directory: Path, bucket: int) -> Path:
 def _write_rows(path: Path, rows: NDArray[np.void], first_row: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
-        write_at(descriptor, rows.tobytes(), first_row * rows.dtype.itemsize)
+        write_at(descriptor, np.ascontiguousarray(rows).view(np.uint8).data, first_row * rows.dtype.itemsize)
     finally:
         os.close(descriptor)
 

@@ -1,16 +1,18 @@
 """Where encoded rows go: to their place in the files of the result or, if they are to be shuffled, to buckets first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from recmill.data.batch import Columns
+from recmill.data.multi_hot import MultiHotTables
 from recmill.data.shuffle import Scatter, place_stretches, read_bucket, row_dtype
 from recmill.data.split import SPLIT_NAMES, SplitName, is_day
 from recmill.data.stages import Record
 from recmill.data.store.npy import NpyFile, NpyLayout
+from recmill.data.store.npz import MultiHotFile
 
 if TYPE_CHECKING:
     from recmill.data.store.parquet import ParquetFileWriter
@@ -75,6 +77,10 @@ class Sink(Protocol):
 
     layout: NpyLayout
 
+    @property
+    def archives(self) -> Sequence[MultiHotFile]:
+        """Files that are to be finished once all rows are written."""
+
     @contextmanager
     def open_part(self, part: int) -> Iterator[RowWriter]:
         """Where the rows of a part go."""
@@ -93,9 +99,9 @@ class Sink(Protocol):
 
 
 class _At:
-    """Writes rows behind one another into an NpyFile."""
+    """Writes rows behind one another into the files of one name."""
 
-    def __init__(self, file: NpyFile, row: int) -> None:
+    def __init__(self, file: NpyFile | MultiHotFile, row: int) -> None:
         self._file, self._row = file, row
 
     def write(self, columns: Columns) -> None:
@@ -104,9 +110,16 @@ class _At:
 
 
 class NpySink:
-    """Three arrays for every day, or for every subset if the files are not days."""
+    """Three files for every day, or for every subset if the files are not days."""
 
-    def __init__(self, outputs: Sequence[Output], directory: Path, layout: NpyLayout, shuffle: Shuffle | None) -> None:
+    def __init__(
+        self,
+        outputs: Sequence[Output],
+        directory: Path,
+        layout: NpyLayout,
+        shuffle: Shuffle | None,
+        multi_hot: MultiHotTables | None = None,
+    ) -> None:
         self.layout = layout
         self._outputs = outputs
         self._names = _file_names(outputs)
@@ -115,8 +128,13 @@ class NpySink:
         for name, output in zip(self._names, outputs, strict=True):
             self._first_rows.append(totals.get(name, 0))
             totals[name] = totals.get(name, 0) + output.num_rows
-        self._totals = totals
-        self._files = {name: NpyFile(directory, name, rows, layout) for name, rows in totals.items()}
+        archives = dict[str, MultiHotFile]()
+        if multi_hot:
+            archives = {name: MultiHotFile(directory, name, n, layout, multi_hot) for name, n in totals.items()}
+        self.archives = tuple(archives.values())
+        self._files: Mapping[str, NpyFile | MultiHotFile] = archives or {
+            name: NpyFile(directory, name, n, layout) for name, n in totals.items()
+        }
         self._buckets = Buckets(outputs, layout, shuffle) if shuffle else None
 
     @contextmanager
@@ -162,6 +180,8 @@ class NpySink:
 
 class ParquetSink:
     """A folder for every subset, with a file for every part or bucket."""
+
+    archives: tuple[MultiHotFile, ...] = ()
 
     def __init__(self, outputs: Sequence[Output], directory: Path, layout: NpyLayout, shuffle: Shuffle | None) -> None:
         self.layout = layout

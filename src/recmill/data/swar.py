@@ -143,3 +143,15 @@ def decode_hex8(word: np.uint64) -> np.uint64:
     x = ((x << np.uint64(4)) | (x >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
     x = ((x << np.uint64(8)) | (x >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
     return ((x << np.uint64(16)) | (x >> np.uint64(32))) & np.uint64(0x00000000FFFFFFFF)
+
+
+@njit(inline="always")
+def encode_hex8(value: np.uint64) -> np.uint64:
+    """The eight lower-case hexadecimal digits of a 32-bit number."""
+    x = (value >> np.uint64(16)) | ((value & np.uint64(0xFFFF)) << np.uint64(32))
+    low = np.uint64(0x000000FF000000FF)
+    x = ((x >> np.uint64(8)) & low) | ((x & low) << np.uint64(16))
+    low = np.uint64(0x000F000F000F000F)
+    x = ((x >> np.uint64(4)) & low) | ((x & low) << np.uint64(8))
+    letters = ((x + np.uint64(0x0606060606060606)) >> np.uint64(4)) & np.uint64(0x0101010101010101)
+    return x + ASCII_ZEROS + letters * np.uint64(39)

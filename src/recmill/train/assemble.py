@@ -22,8 +22,10 @@ def assemble(config: TrainConfig) -> Parts:
     if not schema.dense_names or not schema.category_names:
         raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a DLRM")
     specs = [
-        TableSpec(column.name, rows, column.num_slots)
-        for column, rows in zip(schema.of_role("category"), config.data.num_table_rows, strict=True)
+        TableSpec(name, rows, num_slots)
+        for name, rows, num_slots in zip(
+            schema.category_names, config.data.num_table_rows, config.data.slots_per_column, strict=True
+        )
     ]
     model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
     tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)

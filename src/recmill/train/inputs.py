@@ -8,12 +8,14 @@ from typing import Self
 
 from recmill.data.ahead import ReadAhead
 from recmill.data.batch import Position
+from recmill.data.config import DataConfig
+from recmill.data.multi_hot import MultiHotReader, MultiHotTables
 from recmill.data.opening import open_splits
 from recmill.data.parquet_reader import build_reader
 from recmill.data.parquet_source import ParquetSegment, RawSegment
 from recmill.data.prepared import Prepared, is_prepared
 from recmill.data.split import SplitName
-from recmill.data.stream import Order, Stream, Stretch, compile_kernels
+from recmill.data.stream import Order, Reader, Stream, Stretch, compile_kernels
 from recmill.data.text import count_lines
 from recmill.data.vocab import Vocabulary
 from recmill.errors import ConfigError
@@ -37,9 +39,10 @@ class RawRows:
                 f"schema {data.schema_of_rows.name} has no label column; a model is trained to predict it"
             )
         vocabulary = _open_vocabulary(config)
-        self.reader = build_reader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
+        reader = build_reader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
         self._splits = open_splits(data)
-        self.reader.compile()
+        reader.compile()
+        self.reader = _widened(reader, data)
 
     def segments(self, split: SplitName) -> Sequence[RawSegment]:
         """The rows of a split."""
@@ -63,19 +66,20 @@ class PreparedRows:
         data = config.data
         self.training_extent = data.block_rows
         self._prepared = Prepared(Path(data.dir), data.access, verify=data.verify)
-        self.reader = self._prepared.reader
         facts = self._prepared.facts
         for what, stated, found in (
             ("data.table_rows", data.num_table_rows, facts.table_rows),
             ("encoding", config.encoding, facts.encoding),
             ("data.first_half", data.first_half, facts.first_half or "validation"),
             ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
+            ("data.multi_hot", data.multi_hot_rule, facts.multi_hot or data.multi_hot_rule),
         ):
             if stated != found:
                 raise ConfigError(
                     f"{data.dir} was prepared with another setting than this run's: {what} is {found} there and "
                     f"{stated} here; give the directory with --data, which takes over its settings"
                 )
+        self.reader = self._prepared.reader if facts.multi_hot else _widened(self._prepared.reader, data)
 
     def segments(self, split: SplitName) -> Sequence[Stretch]:
         """The rows of a split."""
@@ -137,6 +141,12 @@ def choose_read_ahead(config: TrainConfig, *, num_cores: int) -> ReadAhead:
         batches = 4 if num_busy < num_cores else 0
     threads = config.data.reader_threads or (2 if batches else num_cores)
     return ReadAhead(threads, batches)
+
+
+def _widened(reader: Reader, data: DataConfig) -> Reader:
+    """The reader, or one that makes multi-hot rows of its rows."""
+    rule = data.multi_hot_rule
+    return MultiHotReader(reader, MultiHotTables(rule, data.num_table_rows)) if rule else reader
 
 
 def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:

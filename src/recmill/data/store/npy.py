@@ -1,7 +1,9 @@
 """TorchRec's three arrays per file: NAME_dense.npy float32, NAME_sparse.npy int32 or int64, NAME_labels.npy int32."""
 
 import io
+import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,14 +43,16 @@ class NpyLayout:
 
 
 class NpyFile:
-    """The three files of one name, of a known length, written in any order by any thread."""
+    """The three files of one name, or some of them, of a known length, written in any order by any thread."""
 
-    def __init__(self, directory: Path, name: str, num_rows: int, layout: NpyLayout) -> None:
+    def __init__(
+        self, directory: Path, name: str, num_rows: int, layout: NpyLayout, kinds: Sequence[str] = KINDS
+    ) -> None:
         self._layout = layout
         self._files = dict[str, int]()
         self._starts = dict[str, int]()
-        for kind in KINDS:
-            header = _header(layout.dtype(kind), layout.shape(kind, num_rows))
+        for kind in kinds:
+            header = npy_header(layout.dtype(kind), layout.shape(kind, num_rows))
             num_bytes = len(header) + num_rows * self._row_bytes(kind)
             descriptor = os.open(directory / f"{name}_{kind}.npy", os.O_RDWR | os.O_CREAT, 0o644)
             if os.fstat(descriptor).st_size != num_bytes:
@@ -59,9 +63,10 @@ class NpyFile:
     def write(self, first_row: int, columns: Columns) -> None:
         """Put rows where they belong."""
         arrays = {"dense": columns.dense, "sparse": columns.ids, "labels": columns.labels}
-        for kind, array in arrays.items():
-            content = np.ascontiguousarray(array, self._layout.dtype(kind))
-            write_at(self._files[kind], content.tobytes(), self._starts[kind] + first_row * self._row_bytes(kind))
+        for kind, descriptor in self._files.items():
+            content = np.ascontiguousarray(arrays[kind], self._layout.dtype(kind))
+            offset = self._starts[kind] + first_row * self._row_bytes(kind)
+            write_at(descriptor, content.reshape(-1).view(np.uint8).data, offset)
 
     def close(self) -> None:
         """Hand what was written to the disk."""
@@ -73,7 +78,7 @@ class NpyFile:
         return self._layout.shape(kind, 1)[1] * self._layout.dtype(kind).itemsize
 
 
-def _header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
     """Version 1.0, which every reader of the format understands."""
     out = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -88,10 +93,7 @@ class NpyTable:
     def __init__(self, directory: Path, name: str, access: Access = "mapped") -> None:
         self.path = directory / f"{name}_labels.npy"
         self._access = access
-        self._arrays = {kind: _open_array(directory / f"{name}_{kind}.npy", access) for kind in KINDS}
-        self._files = (
-            {} if access == "memory" else {kind: (directory / f"{name}_{kind}.npy").open("rb") for kind in KINDS}
-        )
+        self._arrays = {kind: open_array(directory / f"{name}_{kind}.npy", access) for kind in KINDS}
         self.num_rows = len(self._arrays["labels"])
         for kind, array in self._arrays.items():
             if len(array) != self.num_rows:
@@ -109,26 +111,29 @@ class NpyTable:
 
     def fetch(self, start: int, stop: int) -> None:
         """Ask the system to read some rows from the disk, without waiting for them."""
-        for kind, file in self._files.items():
-            row_bytes = self._arrays[kind].shape[1] * self._arrays[kind].dtype.itemsize
-            rows_start = os.fstat(file.fileno()).st_size - self.num_rows * row_bytes
-            os.posix_fadvise(
-                file.fileno(), rows_start + start * row_bytes, (stop - start) * row_bytes, os.POSIX_FADV_WILLNEED
-            )
+        for array in self._arrays.values():
+            fetch_rows(array, start, stop)
 
     def close(self) -> None:
         """Let go of the memory; it is unmapped with the last array that looks into it."""
         self._arrays = {}
-        for file in self._files.values():
-            file.close()
 
 
-class _FileRows:
-    """Rows of an array that stays in its file: only what is asked for is read."""
+def fetch_rows(array: "NDArray[Any] | FileRows", start: int, stop: int) -> None:
+    """Ask the system to read rows of a mapped array from the disk, without waiting for them; others have no need."""
+    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap):
+        in_map = array.offset % mmap.ALLOCATIONGRANULARITY
+        first, last = in_map + start * array.strides[0], in_map + stop * array.strides[0]
+        page = first // mmap.PAGESIZE * mmap.PAGESIZE
+        if page < last:
+            array.base.madvise(mmap.MADV_WILLNEED, page, last - page)
 
-    def __init__(self, path: Path, array: NDArray[Any]) -> None:
-        self._path, self.dtype, self.shape = path, array.dtype, array.shape
-        self._start = path.stat().st_size - array.nbytes
+
+class FileRows:
+    """Rows of an array that stays in its file from `start` on: only what is asked for is read."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> None:
+        self._path, self._dtype, self.shape, self._start = path, dtype, shape, start
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -136,12 +141,13 @@ class _FileRows:
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self))
         width = int(self.shape[1])
-        offset = self._start + start * width * self.dtype.itemsize
+        offset = self._start + start * width * self._dtype.itemsize
         count = max(0, stop - start) * width
-        return np.fromfile(self._path, self.dtype, count, offset=offset).reshape(-1, width)
+        return np.fromfile(self._path, self._dtype, count, offset=offset).reshape(-1, width)
 
 
-def _open_array(path: Path, access: Access) -> NDArray[Any] | _FileRows:
+def open_array(path: Path, access: Access) -> NDArray[Any] | FileRows:
+    """The rows of an array file."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode=None if access == "memory" else "r")
     except FileNotFoundError:
@@ -151,5 +157,5 @@ def _open_array(path: Path, access: Access) -> NDArray[Any] | _FileRows:
     if array.ndim != 2:
         raise DataError(f"{path} has {array.ndim} dimensions; rows of columns have 2")
     if access == "streamed":
-        return _FileRows(path, array)
+        return FileRows(path, array.dtype, array.shape, path.stat().st_size - array.nbytes)
     return array
