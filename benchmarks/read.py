@@ -76,7 +76,7 @@ def freeze_vocabulary(path: Path, directory: Path) -> Vocabulary:
     writer = VocabularyWriter(directory / "vocabulary", missing_is_zero=True)
     for column, name in enumerate(CRITEO.category_names):
         lengths = merge_column(files, column, Selection(by_frequency=False), 1 << 30, directory / "runs")
-        writer.add(name, sum(lengths), merge_runs(directory / "runs", lengths, 1 << 30))
+        writer.add(name, sum(lengths), merge_runs(directory / "runs", lengths, 1 << 30), num_bits=32)
     writer.finish()
     return Vocabulary(directory / "vocabulary")
 

@@ -29,7 +29,8 @@ def _freeze(
     writer = VocabularyWriter(directory, missing_is_zero=missing_is_zero, cap=cap)
     for i, values in enumerate(columns):
         array = np.array(values, np.uint64)
-        writer.add(f"cat_{i}", len(values), np.array_split(array, 3))
+        num_bits = max(map(int.bit_length, values), default=0)
+        writer.add(f"cat_{i}", len(values), np.array_split(array, 3), num_bits=num_bits)
     writer.finish()
     return Vocabulary(directory)
 

@@ -239,8 +239,10 @@ class _Preparation:
         job, rule = self._job, self._job.preset.vocabulary
         if rule is None:
             return None
-        names = job.schema.category_names
-        censuses = [CensusFile(self._census_path(i), len(names)) for i, record in enumerate(counts) if record["census"]]
+        categories = job.schema.of_role("category")
+        censuses = [
+            CensusFile(self._census_path(i), len(categories)) for i, record in enumerate(counts) if record["census"]
+        ]
         share = job.memory_bytes // (2 * job.jobs)
 
         def merge(column: int) -> Record:
@@ -249,14 +251,14 @@ class _Preparation:
 
         def freeze(_part: int) -> Record:
             writer = VocabularyWriter(self._result_dir / VOCABULARY, missing_is_zero=rule.missing_is_zero, cap=rule.cap)
-            for column, (name, record) in enumerate(zip(names, merged, strict=True)):
+            for column, (facts, record) in enumerate(zip(categories, merged, strict=True)):
                 num_values = min(sum(record["lengths"]), rule.selection.max_values or sum(record["lengths"]))
                 chunks = merge_runs(self._run_path(column), record["lengths"], share)
-                writer.add(name, num_values, take_values(chunks, num_values))
+                writer.add(facts.name, num_values, take_values(chunks, num_values), num_bits=facts.value_bits)
             writer.finish()
             return {}
 
-        merged = self._stages.run("merge", [1] * len(names), merge)
+        merged = self._stages.run("merge", [1] * len(categories), merge)
         self._stages.run("freeze", [1], freeze)
         return Vocabulary(self._result_dir / VOCABULARY)
 
@@ -317,4 +319,4 @@ def _encoded(reader: Reader, segment: RawSegment) -> Iterator[Columns]:
 def _pieces(segment: RawSegment) -> Iterator[RawSegment]:
     for piece in segment.cut(_PIECE_BYTES):
         yield piece
-        piece.source.forget(piece.start, piece.stop)  # or the whole text would count as ours in the end
+        piece.source.forget(segment.start, piece.stop)  # or the whole text would count as ours in the end

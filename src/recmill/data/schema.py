@@ -90,6 +90,11 @@ class Column(Settings):
         """How many ids a row has for this column."""
         return (self.max_values or 1) if self.role == "category" else 0
 
+    @property
+    def value_bits(self) -> int:
+        """How many bits a category value has at most."""
+        return 32 if self.kind == "hex" else 64
+
     def _refuse_unless(self, key: str, is_right: bool, way_out: str) -> None:
         value = getattr(self, key)
         if value is not None and not is_right:

@@ -20,6 +20,8 @@ from recmill.files import require_free_space
 
 COMPRESSED = (".gz", ".zst")
 _COPY_BYTES = 1 << 20
+# Asked for a byte of a file it has in memory, the system maps up to so much around it at once.
+_MAPPED_AROUND_BYTES = 2 << 20
 
 
 class Source:
@@ -68,7 +70,8 @@ class Source:
 
     def forget(self, start: int, stop: int) -> None:
         """Let go of the memory behind a range that will not be read again soon; if it is, the disk is asked anew."""
-        first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
+        first = max(0, start - _MAPPED_AROUND_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
+        last = stop // mmap.PAGESIZE * mmap.PAGESIZE
         if self._map is not None and first < last:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
@@ -115,7 +118,13 @@ class Segment:
 
     def cut(self, num_bytes: int) -> list["Segment"]:
         """All of it, in parts of so many bytes."""
-        return [self.part(at, at + num_bytes) for at in range(0, self.num_bytes, num_bytes)]
+        parts = list[Segment]()
+        for at in range(0, self.num_bytes, num_bytes):
+            parts.append(self.part(at, at + num_bytes))
+            self.source.forget(
+                self.start, parts[-1].stop
+            )  # the search for a line border has mapped what lies around it
+        return parts
 
 
 def read_head(path: Path, num_bytes: int) -> bytes:
