@@ -80,19 +80,24 @@ def take_turns(turns: Mapping[str, Callable[[], float]], *, rounds: int) -> dict
     return {name: Timing(tuple(taken)) for name, taken in seconds.items()}
 
 
-def alternate(contenders: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, Timing]:
+def alternate(
+    contenders: Mapping[str, Callable[[], object]], *, rounds: int, clean: Callable[[], object] = bool
+) -> dict[str, Timing]:
     """Time whole calls of the contenders turn by turn, after a call of each that does not count.
 
-    What the one before has written is on the disk when a turn begins: nobody waits for another's pages.
+    `clean` is called before each. What the one before has written is on the disk when a turn begins: nobody waits for
+    another's pages.
     """
 
     def turn(work: Callable[[], object]) -> float:
+        clean()
         os.sync()
         began = time.perf_counter()
         work()
         return time.perf_counter() - began
 
     for work in contenders.values():
+        clean()
         work()
     return take_turns({name: partial(turn, work) for name, work in contenders.items()}, rounds=rounds)
 

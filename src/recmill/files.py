@@ -88,11 +88,21 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _settle(path: Path) -> str:
+    """Have a file's content on the disk; its checksum."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_manifest(directory: Path, **content: Any) -> None:
-    """Record what the directory holds, sizes and checksums included; the last thing written into it."""
+    """Record what the directory holds, sizes and checksums included; the last thing written into it.
+
+    What it lists is on the disk before it is.
+    """
     paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and path != directory / MANIFEST]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # hashing leaves the interpreter alone
-        digests = list(pool.map(sha256, paths))
+    with ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:  # while one waits for the disk, another hashes
+        digests = list(pool.map(_settle, paths))
     files = {
         str(path.relative_to(directory)): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(paths, digests, strict=True)

@@ -33,30 +33,24 @@ _SMALLEST = 1 << 10
 _TABLE_BYTES_PER_ENTRY = 6 * ENTRY.itemsize
 
 
-class Slots(NamedTuple):
-    """An open-addressing table; free slots hold the value that no value equals."""
-
-    values: NDArray[np.uint64]
-    counts: NDArray[np.int64]
-    firsts: NDArray[np.int64]
-
-
-def _new_slots(num_slots: int) -> Slots:
-    return Slots(np.full(num_slots, _FREE), np.zeros(num_slots, np.int64), np.empty(num_slots, np.int64))
+def _new_slots(num_slots: int) -> NDArray[np.void]:
+    """An open-addressing table of entries; free slots hold the value that no value equals."""
+    return np.full(num_slots, np.array((_FREE, 0, np.iinfo(np.int64).max), ENTRY))
 
 
 @njit(nogil=True, cache=True)
-def _note(slots: Slots, value: np.uint64, count: int, first: int) -> bool:
+def _note(slots: NDArray[np.void], value: np.uint64, count: int, first: int) -> bool:
     """Add to a value's count; whether it is new."""
-    mask = uint64(len(slots.values) - 1)
+    mask = uint64(len(slots) - 1)
     slot = (((value ^ (value >> uint64(32))) * _GOLDEN) >> uint64(32)) & mask
-    while slots.values[slot] != value and slots.values[slot] != _FREE:
+    found = slots[slot].value
+    while found != value and found != _FREE:
         slot = (slot + uint64(1)) & mask
-    is_new = slots.values[slot] == _FREE
-    slots.values[slot] = value
-    slots.counts[slot] += count
-    slots.firsts[slot] = first if is_new else min(first, slots.firsts[slot])
-    return is_new
+        found = slots[slot].value
+    slots[slot].value = value
+    slots[slot].count += count
+    slots[slot].first = min(first, slots[slot].first)
+    return found == _FREE
 
 
 class Reading(NamedTuple):
@@ -68,7 +62,7 @@ class Reading(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def _note_values(
-    values: NDArray[np.uint64], first: int, step: int, reading: Reading, slots: Slots, room: int
+    values: NDArray[np.uint64], first: int, step: int, reading: Reading, slots: NDArray[np.void], room: int
 ) -> tuple[int, int]:
     """Count values until `room` new ones are met; how many were taken, and how many of them are new."""
     num_new = 0
@@ -87,38 +81,29 @@ def _note_values(
 
 
 @njit(nogil=True, cache=True)
-def _note_entries(
-    values: NDArray[np.uint64], counts: NDArray[np.int64], firsts: NDArray[np.int64], slots: Slots
-) -> int:
+def _note_entries(entries: NDArray[np.void], slots: NDArray[np.void]) -> int:
+    """Add what was counted elsewhere; how many values are new."""
     num_new = 0
-    for i in range(len(values)):
-        num_new += _note(slots, values[i], counts[i], firsts[i])
+    for i in range(len(entries)):
+        if entries[i].value != _FREE:
+            num_new += _note(slots, entries[i].value, entries[i].count, entries[i].first)
     return num_new
 
 
 @njit(nogil=True, cache=True)
-def _move(old: Slots, new: Slots) -> None:
-    for slot in range(len(old.values)):
-        if old.values[slot] != _FREE:
-            _note(new, old.values[slot], old.counts[slot], old.firsts[slot])
-
-
-@njit(nogil=True, cache=True)
-def _group_ends(values: NDArray[np.uint64], ends: NDArray[np.int64]) -> None:
-    """How many values fall into each group and those before it."""
-    for i in range(len(values)):
-        ends[np.int64(mix64(values[i]) >> _GROUP_SHIFT)] += 1
-    for group in range(1, len(ends)):
-        ends[group] += ends[group - 1]
-
-
-@njit(nogil=True, cache=True)
-def _place_in_groups(values: NDArray[np.uint64], ends: NDArray[np.int64], places: NDArray[np.int64]) -> None:
-    """Where each value goes so that groups lie side by side; lowers `ends` to the groups' starts."""
-    for i in range(len(values) - 1, -1, -1):
-        group = np.int64(mix64(values[i]) >> _GROUP_SHIFT)
-        ends[group] -= 1
-        places[ends[group]] = i
+def _gather_groups(slots: NDArray[np.void], entries: NDArray[np.void], bounds: NDArray[np.int64]) -> None:
+    """Copy what the table holds, group beside group; where each group begins and the last one ends."""
+    for slot in range(len(slots)):
+        if slots[slot].value != _FREE:
+            bounds[np.int64(mix64(slots[slot].value) >> _GROUP_SHIFT) + 1] += 1
+    for group in range(NUM_GROUPS):
+        bounds[group + 1] += bounds[group]
+    places = bounds[:NUM_GROUPS].copy()
+    for slot in range(len(slots)):
+        if slots[slot].value != _FREE:
+            own_group = np.int64(mix64(slots[slot].value) >> _GROUP_SHIFT)
+            entries[places[own_group]] = slots[slot]
+            places[own_group] += 1
 
 
 class Counter:
@@ -132,7 +117,7 @@ class Counter:
         """Count the values of rows, the first of which stands at position `first`, the others `step` behind another."""
         row = 0
         while row < len(values):
-            room = len(self._slots.values) // 2 - self.num_values
+            room = len(self._slots) // 2 - self.num_values
             taken, num_new = _note_values(values[row:], first + row * step, step, reading, self._slots, room)
             row += taken
             self.num_values += num_new
@@ -141,29 +126,19 @@ class Counter:
     def note_entries(self, entries: NDArray[np.void]) -> None:
         """Add what was counted elsewhere."""
         self._reserve(len(entries))
-        columns = (np.ascontiguousarray(entries[name]) for name in ("value", "count", "first"))
-        self.num_values += _note_entries(*columns, self._slots)
+        self.num_values += _note_entries(np.ascontiguousarray(entries), self._slots)
 
     def _reserve(self, num_more: int) -> None:
         needed = 2 * (self.num_values + num_more)
-        if needed > len(self._slots.values):
+        if needed > len(self._slots):
             larger = _new_slots(1 << (needed - 1).bit_length())
-            _move(self._slots, larger)
+            _note_entries(self._slots, larger)
             self._slots = larger
 
     def entries(self) -> tuple[NDArray[np.void], NDArray[np.int64]]:
         """All values, group beside group, and where each group begins and the last one ends."""
-        taken = np.flatnonzero(self._slots.values != _FREE)
-        values = self._slots.values[taken]
-        bounds = np.zeros(NUM_GROUPS + 1, np.int64)
-        places = np.empty(len(values), np.int64)
-        _group_ends(values, bounds[:NUM_GROUPS])
-        _place_in_groups(values, bounds[:NUM_GROUPS], places)
-        bounds[NUM_GROUPS] = len(values)
-        taken = taken[places]
-        entries = np.empty(len(values), ENTRY)
-        for name, array in zip(ENTRY.names or (), self._slots, strict=True):
-            entries[name] = array[taken]
+        entries, bounds = np.empty(self.num_values, ENTRY), np.zeros(NUM_GROUPS + 1, np.int64)
+        _gather_groups(self._slots, entries, bounds)
         return entries, bounds
 
 

@@ -179,7 +179,7 @@ def _cut(segments: Sequence[RawSegment], num_rows: int) -> tuple[tuple[RawSegmen
         middle = _line_start(segment, num_rows)
         before.append(replace(segment, stop=middle))
         behind.append(replace(segment, start=middle))
-        num_rows -= count_rows(before[-1])
+        num_rows = num_rows - count_rows(segment) if middle == segment.stop else 0
     return tuple(before), tuple(behind)
 
 

@@ -69,9 +69,8 @@ class NpyFile:
             write_at(descriptor, content.reshape(-1).view(np.uint8).data, offset)
 
     def close(self) -> None:
-        """Hand what was written to the disk."""
+        """Let go of the files; whoever seals the directory sees to it that they are on the disk."""
         for descriptor in self._files.values():
-            os.fsync(descriptor)
             os.close(descriptor)
 
     def _row_bytes(self, kind: str) -> int:

@@ -82,9 +82,8 @@ class MultiHotFile:
         return checksum
 
     def close(self) -> None:
-        """Hand what was written to the disk."""
+        """Let go of the files; whoever seals the directory sees to it that they are on the disk."""
         self._plain.close()
-        os.fsync(self._file)
         os.close(self._file)
 
 
