@@ -146,7 +146,8 @@ def read_table(files: Sequence[Sequence[str]], separator: str, quoted: bool) -> 
     counts = Counter(len(row) for rows in rows_of for row in rows)
     width = counts.most_common(1)[0][0]
     first = rows_of[0][0]
-    others = [row for rows in rows_of for row in rows if len(row) == width and row != first]
+    below = [row for rows in rows_of for row in (rows[1:] if rows[0] == first else rows)]  # a header is a file's first
+    others = [row for row in below if len(row) == width]
     has_header = len(first) == width and is_header(first, others)
     rows = others if has_header else [row for rows in rows_of for row in rows if len(row) == width]
     if not rows:
