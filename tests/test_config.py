@@ -53,7 +53,7 @@ def test_resolved_settings_read_back_as_themselves(
 
 def test_assignments_set_one_setting_each() -> None:
     config = resolve("seed=5", "dense.lr = 1", "model.bottom=[4, 16]", "encoding.dense=log(x+2)", "data.dir='a b'")
-    assert (config.seed, config.dense.lr, config.model.bottom) == (5, 1.0, (4, 16))
+    assert (config.seed, config.dense.lr, value_at(config, "model.bottom")) == (5, 1.0, (4, 16))
     assert (config.encoding.dense, config.data.dir) == ("log(x+2)", "a b")
 
 

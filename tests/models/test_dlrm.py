@@ -3,13 +3,14 @@ import torch
 
 from recmill.errors import ConfigError
 from recmill.models.dlrm import Dlrm, DlrmConfig
-from recmill.models.mlp import build_mlp
+from recmill.models.mlp import LayerStyle, build_mlp
 
 B, F, D, NUM_DENSE = 5, 3, 4, 6
+DENSE, CATEGORIES = [f"int_{i}" for i in range(NUM_DENSE)], [f"cat_{i}" for i in range(F)]
 
 
 def build(seed: int = 0) -> Dlrm:
-    return Dlrm(DlrmConfig(embedding_dim=D, bottom=(8, D), top=(7, 1)), NUM_DENSE, F, seed=seed)
+    return Dlrm(DlrmConfig(embedding_dim=D, bottom=(8, D), top=(7, 1)), DENSE, CATEGORIES, seed=seed)
 
 
 def test_the_whole_model_equals_torchrecs_with_the_same_weights() -> None:
@@ -43,7 +44,7 @@ def test_layers_start_from_their_own_named_streams() -> None:
 
 
 def test_layers_start_within_torchs_bound() -> None:
-    mlp = build_mlp(100, (200, 50), seed=0, name="test", relu_last=True)
+    mlp = build_mlp(100, (200, 50), LayerStyle(0), name="test", relu_last=True)
     assert [type(module).__name__ for module in mlp] == ["Linear", "ReLU", "Linear", "ReLU"]
     weight, _, second, _ = list(mlp.parameters())
     assert 0.09 < weight.abs().max() <= 0.1
