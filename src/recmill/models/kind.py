@@ -25,8 +25,10 @@ DEFAULT_KIND = "dlrm"
 
 def resolve_model(given: object) -> object:
     """Plain data as settings of their kind, so that complaints speak of that kind's settings alone."""
-    if not isinstance(given, dict):
+    if isinstance(given, ModelSettings):
         return given
+    if not isinstance(given, dict):
+        raise ConfigError(f"model = {given!r} is not a section of settings; name a model with model.kind")
     kind = given.get("kind", DEFAULT_KIND)
     if kind not in list(CONFIGS):
         raise ConfigError(f"model.kind = {kind!r} is not a model; choose from {', '.join(CONFIGS)}")
@@ -43,8 +45,11 @@ ModelConfig = Annotated[
 
 def without_other_kind(tree: Tree, changes: Tree) -> Tree:
     """The settings of a recipe, without those of its model that the kind of model which the changes ask for has not."""
-    model, kind = tree.get("model", {}), changes.get("model", {}).get("kind")
+    model, wanted = tree.get("model"), changes.get("model")
+    if not isinstance(model, dict) or not isinstance(wanted, dict):
+        return tree
+    kind = wanted.get("kind")
     if kind not in list(CONFIGS) or kind == model.get("kind", DEFAULT_KIND):
         return tree
-    shared = {name: value for name, value in model.items() if name in CONFIGS[kind].model_fields and name != "kind"}
+    shared = {name: value for name, value in model.items() if name in CONFIGS[kind].model_fields}
     return {**tree, "model": {**shared, "kind": kind}}
