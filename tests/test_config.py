@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from recmill.config import from_tree, laid_over, read_toml, setting_keys, to_toml, value_at, with_assignments
 from recmill.errors import ConfigError
+from recmill.models.dcn import DcnConfig
+from recmill.models.kind import CONFIGS, without_other_kind
 from recmill.recipes import RECIPES, find_recipe
 from recmill.train.config import TrainConfig
 
@@ -53,7 +55,7 @@ def test_resolved_settings_read_back_as_themselves(
 
 def test_assignments_set_one_setting_each() -> None:
     config = resolve("seed=5", "dense.lr = 1", "model.bottom=[4, 16]", "encoding.dense=log(x+2)", "data.dir='a b'")
-    assert (config.seed, config.dense.lr, config.model.bottom) == (5, 1.0, (4, 16))
+    assert (config.seed, config.dense.lr, value_at(config, "model.bottom")) == (5, 1.0, (4, 16))
     assert (config.encoding.dense, config.data.dir) == ("log(x+2)", "a b")
 
 
@@ -77,6 +79,20 @@ def test_assignments_set_one_setting_each() -> None:
         ("data.table_rows=[1, 2]", r"data.table_rows has 2 numbers; schema criteo has 26"),
         ("data.bad_rows=ignore", r"data.bad_rows"),
         ("data.train_files=['a']", r"are given together or not at all"),
+        ("model.kind=dlrn", r"model.kind = 'dlrn' is not a model; choose from dlrm, dcn, projection, finalmlp, dnn"),
+        ("model=3", r"model = 3 is not a section of settings; name a model with model.kind"),
+        ("model.kind=[1]", r"model.kind = \[1\] is not a model"),
+        (
+            "model.botom=[16]",
+            r"^model.botom = \[16\] is not a setting; did you mean model.bottom\? \(model.kind is dlrm\)$",
+        ),
+        (
+            "model.cross_rank=5",
+            r"model.cross_rank = 5 is not a setting; the settings of model are [^(]*\(model.kind is dlrm\)$",
+        ),
+        ("model.triangle=left", r"model.triangle = \"left\" is refused: input should be 'upper' or 'lower'"),
+        ("model.dropout_frac=1", r"model.dropout_frac = 1 is refused: input should be less than 1"),
+        ("model.pooling=max", r"model.pooling = \"max\" is refused"),
         ("seed.x=1", r"seed is a single setting, not a section"),
         ("seed", r"--set seed is not of the form section.key=value"),
         ("data.dir=2020-01-01", r"neither text, number"),
@@ -109,6 +125,29 @@ def test_every_key_can_be_looked_up() -> None:
     assert len(keys) == len(set(keys))
     for key in keys:
         value_at(config, key)
+
+
+def test_a_model_without_a_kind_is_a_dlrm() -> None:
+    tree = {**TREE, "model": {name: TREE["model"][name] for name in ("embedding_dim", "bottom", "top")}}
+    assert from_tree(TrainConfig, tree) == resolve()
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_settings_of_any_model_read_back_as_themselves(kind: str) -> None:
+    import tomllib
+
+    config = from_tree(TrainConfig, {**TREE, "model": {"kind": kind, "pooling_by_column": {"cat_3": "mean"}}})
+    assert type(config.model) is CONFIGS[kind]
+    assert from_tree(TrainConfig, tomllib.loads(to_toml(config))) == config
+
+
+def test_another_kind_of_model_keeps_what_it_shares_with_the_recipes() -> None:
+    changes = {"model": {"kind": "dcn", "cross_rank": 7}}
+    config = from_tree(TrainConfig, laid_over(without_other_kind(TREE, changes), changes))
+    assert isinstance(config.model, DcnConfig)
+    assert (config.model.bottom, config.model.cross_rank) == ((64, 16), 7)
+    assert without_other_kind(TREE, {"model": {"bottom": [16]}}) == TREE
+    assert without_other_kind(TREE, {"model": {"kind": "dlrm"}}) == TREE
 
 
 def test_settings_are_frozen() -> None:

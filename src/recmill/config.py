@@ -23,8 +23,8 @@ S = TypeVar("S", bound=Settings)
 Tree = dict[str, Any]
 
 
-def from_tree(kind: type[S], tree: Mapping[str, Any], where: str = "settings") -> S:
-    """Validate nested plain data; every complaint names the key, the value and the way out."""
+def from_tree(kind: type[S], tree: Mapping[str, Any], where: str = "settings", prefix: str = "") -> S:
+    """Validate nested plain data; every complaint names the key, behind a prefix if any, the value and the way out."""
     try:
         text = json.dumps(tree)
     except TypeError as error:
@@ -32,8 +32,8 @@ def from_tree(kind: type[S], tree: Mapping[str, Any], where: str = "settings") -
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        known = sorted(setting_keys(kind))
-        raise ConfigError("\n".join(_explain(dict(e), known, where) for e in error.errors()[:3])) from None
+        known = sorted(setting_keys(kind, prefix))
+        raise ConfigError("\n".join(_explain(dict(e), known, where, prefix) for e in error.errors()[:3])) from None
 
 
 def to_toml(settings: Settings) -> str:
@@ -80,19 +80,19 @@ def laid_over(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
 
 
 def value_at(settings: Settings, key: str) -> object:
-    """The value of a dotted key."""
+    """The value of a dotted key; None if the section is of a kind that has no such setting."""
     value: object = settings
     for name in key.split("."):
-        value = getattr(value, name)
+        value = getattr(value, name, None)
     return value
 
 
 def setting_keys(kind: type[Settings], prefix: str = "") -> Iterator[str]:
-    """The dotted names of all settings."""
+    """The dotted names of all settings, those of every kind where a section may be of several."""
     for name, field in kind.model_fields.items():
         nested = [t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)]
         if nested and str not in get_args(field.annotation):  # a section that may be given by name is one setting
-            yield from setting_keys(nested[0], f"{prefix}{name}.")
+            yield from dict.fromkeys(key for section in nested for key in setting_keys(section, f"{prefix}{name}."))
         else:
             yield f"{prefix}{name}"
 
@@ -116,8 +116,8 @@ def _describe_neighbours(key: str, known: list[str]) -> str:
     return f"there are {', '.join(sorted({name.split('.')[0] for name in known}))}"
 
 
-def _explain(error: Mapping[str, Any], known: list[str], where: str) -> str:
-    key = ".".join(str(part) for part in error["loc"])
+def _explain(error: Mapping[str, Any], known: list[str], where: str, prefix: str) -> str:
+    key = prefix + ".".join(str(part) for part in error["loc"])
     value = json.dumps(error["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
     if error["type"] == "extra_forbidden":

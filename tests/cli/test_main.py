@@ -155,6 +155,21 @@ def test_a_limited_judgement_says_so(recmill: Command, tiny_world_dir: Path, tmp
     assert recmill("evaluate", tmp_path / "run", "--max-batches", -1).status == 2
 
 
+def test_a_recipe_may_be_given_another_model(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "dcn.toml").write_text("[model]\nkind = 'dcn'\ncross_rank = 3\n")
+    words = ("train", "demo", "--data", tiny_world_dir, "--set", "stop.max_steps=2")
+    crossed = recmill(*words, "--config", tmp_path / "dcn.toml", "--run", tmp_path / "dcn")
+    assert crossed.status == 0, crossed.err
+    plain = recmill(*words, "--set", "model.kind=dnn", "--set", "model.wide=true", "--run", tmp_path / "dnn")
+    assert plain.status == 0, plain.err
+    settings = (tmp_path / "dcn" / "config.toml").read_text()
+    assert 'kind = "dcn"' in settings
+    assert "cross_rank = 3" in settings
+    assert recmill("evaluate", tmp_path / "dnn").status == 0
+    other = recmill("train", "--run", tmp_path / "dcn", "--resume", "--set", "model.kind=dnn")
+    assert f"model.kind was dcn in {tmp_path / 'dcn'} and cannot become dnn" in other.err
+
+
 def test_a_run_is_refused_resumed_or_overwritten(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
     words = ("train", "demo", "--data", tiny_world_dir, "--run", tmp_path / "run", *TINY)
     assert recmill(*words, "--set", "stop.max_steps=3").status == 0

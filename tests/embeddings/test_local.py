@@ -269,3 +269,62 @@ def test_an_id_outside_its_table_is_found_in_any_slot(slot: int, value: int, nam
     ids[5, slot] = value
     with pytest.raises(DataError, match=rf"column {name}: id {value} is outside its table of \d+ rows \(row 5 "):
         build_pooled("sgd").look_up(ids)
+
+
+# Means instead of sums, by table.
+
+AVERAGED = (TableSpec("one", 50, 1, "mean"), TableSpec("many", 7, 4, "mean"), TableSpec("some", 100, 2, "sum"))
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+def test_fifty_averaged_steps_equal_torchs_embedding_bags(kind: TableOptimizerKind) -> None:
+    """Each table in its own mode, with rows of the batch that hold no value."""
+    tables = LocalTables(AVERAGED, DIM, TableOptimizer(kind=kind, lr=LR, eps=EPS), seed=0)
+    copies = [
+        torch.nn.EmbeddingBag.from_pretrained(
+            torch.from_numpy(tables.weights(spec.name).copy()), freeze=False, mode=spec.pooling
+        )
+        for spec in AVERAGED
+    ]
+    weights = [copy.weight for copy in copies]
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.SGD(weights, lr=LR) if kind == "sgd" else torch.optim.Adagrad(weights, lr=LR, eps=EPS)
+    )
+    has_seen_none = False
+    for step in range(NUM_STEPS):
+        ids, gradient = draw_slots(step), draw_gradient(step)
+        blocks = np.split(ids, np.cumsum([spec.num_slots for spec in AVERAGED])[:-1], axis=1)
+        has_seen_none |= bool((blocks[1] < 0).all(axis=1).any())
+        theirs = torch.stack(
+            [
+                copy(
+                    torch.from_numpy(block[block >= 0]),
+                    torch.from_numpy(np.concatenate([[0], np.cumsum((block >= 0).sum(axis=1))[:-1]])),
+                )
+                for copy, block in zip(copies, blocks, strict=True)
+            ],
+            dim=1,
+        )
+        ours = tables.look_up(ids)
+        torch.testing.assert_close(ours.detach(), theirs.detach(), rtol=1e-4, atol=1e-5)
+        ours.backward(gradient)  # type: ignore[no-untyped-call]
+        theirs.backward(gradient)  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    assert has_seen_none
+    for spec, weight in zip(AVERAGED, weights, strict=True):
+        np.testing.assert_allclose(tables.weights(spec.name), weight.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_mean_of_no_value_is_zero_and_moves_nothing() -> None:
+    tables = LocalTables([TableSpec("many", 7, 4, "mean")], DIM, TableOptimizer(kind="sgd", lr=LR), seed=0)
+    before = tables.weights("many").copy()
+    looked_up = tables.look_up(np.full((3, 4), -1))
+    assert not looked_up.detach().any()
+    looked_up.sum().backward()  # type: ignore[no-untyped-call]
+    np.testing.assert_array_equal(tables.weights("many"), before)
+
+
+def test_the_mean_of_equal_values_is_that_value() -> None:
+    tables = LocalTables([TableSpec("many", 7, 4, "mean")], DIM, TableOptimizer(), seed=0)
+    np.testing.assert_array_equal(tables.look_up(np.full((1, 4), 5)).detach()[0, 0], tables.weights("many")[5])

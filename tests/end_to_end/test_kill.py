@@ -2,13 +2,22 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from recmill.train.job import run_job
 from tests.laws.kill import model_bytes, train_under_fire
 
 
-def test_a_run_killed_three_times_ends_with_the_same_bytes(tiny_world_dir: Path, tmp_path: Path) -> None:
+WITH_STATE = ("model.kind=dnn", "model.dropout_frac=0.2", "model.batch_norm=true")
+
+
+@pytest.mark.parametrize("model", [(), pytest.param(WITH_STATE, marks=pytest.mark.slow)], ids=["dlrm", "dnn"])
+def test_a_run_killed_three_times_ends_with_the_same_bytes(
+    model: tuple[str, ...], tiny_world_dir: Path, tmp_path: Path
+) -> None:
     words = ["demo", "--data", str(tiny_world_dir)]
     for assignment in (
+        *model,
         f"data.table_rows={[50] * 26}",
         "data.global_batch=50",
         "stop.max_epochs=6",

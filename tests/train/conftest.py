@@ -13,6 +13,7 @@ from recmill.train.config import TrainConfig
 from recmill.train.run import Run, create_run_dir
 
 Resolve = Callable[..., TrainConfig]
+ResolveModel = Callable[..., TrainConfig]
 OpenRun = Callable[[TrainConfig], Run]
 
 
@@ -22,6 +23,17 @@ def resolve(tiny_config: TrainConfig) -> Resolve:
 
     def resolved(*assignments: str) -> TrainConfig:
         return from_tree(TrainConfig, with_assignments(tiny_config.model_dump(exclude_none=True), assignments))
+
+    return resolved
+
+
+@pytest.fixture
+def resolve_model(tiny_config: TrainConfig) -> ResolveModel:
+    """The tiny settings with a model of some kind and dimension 4, and its own settings."""
+
+    def resolved(kind: str, *assignments: str) -> TrainConfig:
+        tree = {**tiny_config.model_dump(exclude_none=True), "model": {"kind": kind, "embedding_dim": 4}}
+        return from_tree(TrainConfig, with_assignments(tree, [f"model.{assignment}" for assignment in assignments]))
 
     return resolved
 

@@ -28,7 +28,7 @@ def test_every_parameter_has_the_owner_the_settings_name(dense_kind: str, table_
 def test_a_parameter_without_an_owner_is_refused(resolve: Resolve) -> None:
     model = assemble(resolve()).model
     with pytest.raises(FailureError, match=r"parameter bottom.0.weight has 0 optimizers"):
-        refuse_orphans(model, torch.optim.SGD(model.top.parameters(), lr=1.0))
+        refuse_orphans(model, torch.optim.SGD(model.get_submodule("top").parameters(), lr=1.0))
 
 
 def test_a_step_moves_the_rows_it_touches_and_all_layers(resolve: Resolve) -> None:

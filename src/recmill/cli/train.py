@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def resolved_config(args: argparse.Namespace) -> "TrainConfig":
     """Recipe, then file, then options, then --set."""
     from recmill.config import from_tree, laid_over, read_toml, with_assignments
+    from recmill.models.kind import without_other_kind
     from recmill.recipes import RECIPES, find_recipe
     from recmill.train.config import TrainConfig
 
@@ -61,7 +62,9 @@ def resolved_config(args: argparse.Namespace) -> "TrainConfig":
     if args.recipe is not None:
         tree = find_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
     if args.config is not None:
-        tree = laid_over(tree, read_toml(args.config))
+        settings = read_toml(args.config)
+        tree = laid_over(without_other_kind(tree, settings), settings)
+    tree = without_other_kind(tree, with_assignments({}, args.assignments))
     tree = with_assignments(tree, [*option_assignments(args), *schema_assignments(args.schema)])
     return from_tree(TrainConfig, with_assignments(taken_over(tree, args.vocabulary), args.assignments))
 
@@ -97,6 +100,7 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
 def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     """The run's own settings; only those that do not change its meaning may be set anew."""
     from recmill.config import from_tree, setting_keys, value_at, with_assignments
+    from recmill.models.kind import without_other_kind
     from recmill.train.config import TrainConfig
     from recmill.train.run import read_run_config
 
@@ -104,6 +108,7 @@ def resumed_config(args: argparse.Namespace) -> "TrainConfig":
         raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe, --config and --schema")
     before = read_run_config(args.run)
     tree = before.model_dump(mode="json", exclude_none=True)
+    tree = without_other_kind(tree, with_assignments({}, args.assignments))
     after = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
     for key in setting_keys(TrainConfig):
         old, new = value_at(before, key), value_at(after, key)

@@ -55,6 +55,7 @@ class LocalTables:
             fill_uniform(self.weights(spec.name), key, spec.num_rows**-0.5)
         self._max_slots = max((spec.num_slots for spec in specs), default=1)
         self._is_pooled = self._max_slots > 1
+        self._is_averaged = any(spec.pooling == "mean" and spec.num_slots > 1 for spec in specs)
         self._gather = pool_kernel(dim) if self._is_pooled else gather_kernel(dim)
         self._update = update_kernel(dim, optimizer.kind, pooled=self._is_pooled)
         self._scratch: Scratch = empty_scratch(numba.get_num_threads(), 1)
@@ -73,9 +74,11 @@ class LocalTables:
         return int(self._storage.first_slot[-1])
 
     def look_up(self, ids: NDArray[np.int64]) -> Tensor:
-        """The rows of ids (B, S), those of a table's slots summed, as (B, F, D); the backward pass updates them."""
+        """The rows of ids (B, S), those of a table's slots pooled, as (B, F, D); the backward pass updates them."""
         self._refuse_outside(ids)
-        return _LookUp.apply(self._anchor, self, ids)  # type: ignore[no-any-return, no-untyped-call]
+        sums_BFD: Tensor = _LookUp.apply(self._anchor, self, ids)  # type: ignore[no-untyped-call]
+        # autograd divides the gradient likewise: a pass over (B, F, D) each way that sums alone do not pay
+        return sums_BFD / self._count_for_means(ids).unsqueeze(2) if self._is_averaged else sums_BFD
 
     def weights(self, name: str) -> NDArray[np.float32]:
         """A table's rows, (rows, D), not a copy."""
@@ -102,6 +105,15 @@ class LocalTables:
                 f"column {spec.name}: id {ids[row, slot]} is outside its table of {spec.num_rows} rows "
                 f"(row {row} of the batch); the data were encoded for other table sizes"
             )
+
+    def _count_for_means(self, ids: NDArray[np.int64]) -> Tensor:
+        """How many rows each mean is of, (B, F); 1 where rows are summed and where there are none."""
+        counts_BF = np.ones((len(ids), len(self.specs)), np.float32)
+        for table, spec in enumerate(self.specs):
+            if spec.pooling == "mean":
+                first, end = self._storage.first_slot[table : table + 2]
+                counts_BF[:, table] = np.maximum(1, np.count_nonzero(ids[:, first:end] >= 0, axis=1))
+        return torch.from_numpy(counts_BF)
 
     def _gather_rows(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         out_BFD = np.empty((len(ids), len(self.specs), self.dim), np.float32)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from recmill.config import Settings
 
+Pooling = Literal["sum", "mean"]
 TableOptimizerKind = Literal["sgd", "adagrad", "rowwise_adagrad"]
 
 
@@ -14,12 +15,13 @@ TableOptimizerKind = Literal["sgd", "adagrad", "rowwise_adagrad"]
 class TableSpec:
     """A table of `num_rows` vectors, looked up by the category column of the same name.
 
-    A column of several values has as many slots; the rows of those it holds are summed.
+    A column of several values has as many slots; the rows of those it holds are summed, or averaged.
     """
 
     name: str
     num_rows: int
     num_slots: int = 1
+    pooling: Pooling = "sum"
 
 
 class TableOptimizer(Settings):

@@ -1,18 +1,32 @@
 """The only place where settings become a model, its tables and its optimizers."""
 
 import os
+from typing import Any
 
 import numba
 import torch
+from torch import nn
 
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
 from recmill.memory import keep_freed_memory
+from recmill.models.dcn import Dcn
 from recmill.models.dlrm import Dlrm
+from recmill.models.dnn import Dnn
+from recmill.models.finalmlp import FinalMlp
+from recmill.models.projection import Projection
 from recmill.train.config import TrainConfig
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.step import Parts
+
+MODELS: dict[str, type[Any]] = {
+    "dlrm": Dlrm,
+    "dcn": Dcn,
+    "projection": Projection,
+    "finalmlp": FinalMlp,
+    "dnn": Dnn,
+}
 
 
 def assemble(config: TrainConfig) -> Parts:
@@ -20,15 +34,16 @@ def assemble(config: TrainConfig) -> Parts:
     use_threads(config.threads)
     schema = config.data.schema_of_rows
     if not schema.dense_names or not schema.category_names:
-        raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a DLRM")
+        raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a model")
     specs = [
-        TableSpec(name, rows, num_slots)
+        TableSpec(name, rows, num_slots, config.model.pooling_by_column.get(name, config.model.pooling))
         for name, rows, num_slots in zip(
             schema.category_names, config.data.num_table_rows, config.data.slots_per_column, strict=True
         )
     ]
-    model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
-    tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
+    build_model = MODELS[config.model.kind]
+    model: nn.Module = build_model(config.model, schema.dense_names, schema.category_names, seed=config.seed)
+    tables = LocalTables(specs, config.model.table_dim, config.tables, seed=config.seed)
     parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense))
     _compile_kernels(parts, len(schema.dense_names))
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped

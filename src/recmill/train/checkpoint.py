@@ -55,7 +55,7 @@ def read_checkpoint(directory: Path, parts: Parts) -> Progress:
 
 
 def _dense_weights(parts: Parts) -> dict[str, Tensor]:
-    return {name: parameter.detach() for name, parameter in parts.model.named_parameters()}
+    return dict(parts.model.state_dict())  # parameters, and what batch norm has measured
 
 
 def _table_weights(parts: Parts) -> dict[str, Tensor]:

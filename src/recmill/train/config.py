@@ -9,6 +9,7 @@ from recmill.data.config import DataConfig
 from recmill.data.encode import Encoding
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dlrm import DlrmConfig
+from recmill.models.kind import ModelConfig
 from recmill.train.schedule import Schedule
 
 
@@ -45,9 +46,14 @@ class TrainConfig(Settings):
     threads: int | None = Field(default=None, ge=1, le=1024)  # None: all cores
     data: DataConfig
     encoding: Encoding = Encoding()
-    model: DlrmConfig = DlrmConfig()
+    model: ModelConfig = DlrmConfig()
     tables: TableOptimizer = TableOptimizer()
     dense: DenseOptimizer = DenseOptimizer()
     schedule: Schedule = Schedule()
     cadence: Cadence = Cadence()
     stop: Stop = Stop()
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse a model that asks for columns the data do not have."""
+        schema = self.data.schema_of_rows
+        self.model.refuse_strange_columns(schema.dense_names, schema.category_names)

@@ -40,6 +40,7 @@ def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> Evaluation:
     data = parts.config.data
     max_batches = {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
     metrics, num_skipped = ClickMetrics(), 0
+    parts.model.eval()
     with inputs.open_evaluation(split) as stream, torch.inference_mode():
         for batch in islice(stream, max_batches or None):
             metrics.update(forward(parts, batch).numpy(), batch.columns.labels)

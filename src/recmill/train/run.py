@@ -199,6 +199,6 @@ class Run:
 
 
 def is_finite(parts: Parts) -> bool:
-    """Whether every weight is a number."""
-    layers = all(bool(torch.isfinite(parameter).all()) for parameter in parts.model.parameters())
+    """Whether every weight, and all that batch norm has measured, is a number."""
+    layers = all(bool(torch.isfinite(tensor).all()) for tensor in parts.model.state_dict().values())
     return layers and all(bool(np.isfinite(parts.tables.weights(spec.name)).all()) for spec in parts.tables.specs)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from recmill.data.batch import Batch
 from recmill.embeddings.local import LocalTables
 from recmill.errors import NonFiniteLoss
-from recmill.models.dlrm import Dlrm
+from recmill.models.dropout import train_at
 from recmill.train.config import TrainConfig
 from recmill.train.schedule import lr_at
 
@@ -20,7 +20,7 @@ class Parts:
     """All that is trained: the layers, the tables, and the optimizer of the layers."""
 
     config: TrainConfig
-    model: Dlrm
+    model: nn.Module
     tables: LocalTables
     optimizer: torch.optim.Optimizer
 
@@ -35,6 +35,7 @@ def forward(parts: Parts, batch: Batch) -> Tensor:
 def take_step(parts: Parts, batch: Batch, step: int) -> float:
     """Train on a batch, the one after `step` finished ones; its mean loss before the update."""
     set_learning_rates(parts, step)
+    train_at(parts.model, step)
     logits = forward(parts, batch)
     loss = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(batch.columns.labels))
     value = loss.item()

@@ -1,0 +1,69 @@
+"""The settings that every model has, and the checks that several models share."""
+
+from collections.abc import Iterable, Sequence
+
+from pydantic import Field
+
+from recmill.config import Settings
+from recmill.embeddings.table import Pooling
+from recmill.errors import ConfigError
+from recmill.models.mlp import Init, LayerStyle
+
+
+class ModelSettings(Settings):
+    """Vectors and how they are pooled, how layers start, and the share dropped behind hidden layers."""
+
+    embedding_dim: int = Field(default=16, ge=1, le=4096)
+    pooling: Pooling = "sum"  # of the vectors of a column with several values
+    pooling_by_column: dict[str, Pooling] = Field(default={})  # for columns that differ
+    init: Init = "uniform"
+    dropout_frac: float = Field(default=0.0, ge=0, lt=1)
+
+    @property
+    def table_dim(self) -> int:
+        """How many numbers a row of a table has."""
+        return self.embedding_dim
+
+    def refuse_strange_columns(self, dense_names: Sequence[str], category_names: Sequence[str]) -> None:
+        """Complain about columns that the settings name and the data do not have."""
+        del dense_names  # some models name those too
+        refuse_strangers("pooling_by_column", self.pooling_by_column, category_names)
+
+    def style(self, seed: int, *, batch_norm: bool = False) -> LayerStyle:
+        """Of layers with dropout."""
+        return LayerStyle(seed, self.init, self.dropout_frac, batch_norm=batch_norm)
+
+    def plain_style(self, seed: int) -> LayerStyle:
+        """Of layers without."""
+        return LayerStyle(seed, self.init)
+
+
+def refuse_widths(**layers: Sequence[int]) -> None:
+    """Complain about a stack without layers, or with one that is not even 1 wide."""
+    for name, widths in layers.items():
+        if not widths or min(widths) < 1:
+            raise ConfigError(f"model.{name} = {list(widths)}: it needs at least one layer, each at least 1 wide")
+
+
+def refuse_bottom(bottom: Sequence[int], embedding_dim: int) -> None:
+    """Complain about layers over the dense features that do not end in a vector like the embeddings."""
+    refuse_widths(bottom=bottom)
+    if bottom[-1] != embedding_dim:
+        raise ConfigError(
+            f"model.bottom ends in {bottom[-1]} and model.embedding_dim is {embedding_dim}: "
+            "the dense features stand beside the embeddings as one more vector, so the two must be equal"
+        )
+
+
+def refuse_top(top: Sequence[int]) -> None:
+    """Complain about layers that do not end in a logit."""
+    refuse_widths(top=top)
+    if top[-1] != 1:
+        raise ConfigError(f"model.top ends in {top[-1]}; a click model ends in 1, the logit")
+
+
+def refuse_strangers(setting: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Complain about names that no column has."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"model.{setting} names {name!r}, which is not one of the columns {', '.join(known)}")
