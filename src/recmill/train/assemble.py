@@ -12,6 +12,7 @@ from recmill.memory import keep_freed_memory
 from recmill.models.dlrm import Dlrm
 from recmill.train.config import TrainConfig
 from recmill.train.optimizers import build_dense_optimizer
+from recmill.train.precision import LossScale
 from recmill.train.step import Parts
 
 
@@ -29,7 +30,8 @@ def assemble(config: TrainConfig) -> Parts:
     ]
     model = Dlrm(config.model, len(schema.dense_names), len(specs), seed=config.seed)
     tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
-    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense))
+    loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
+    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale)
     _compile_kernels(parts, len(schema.dense_names))
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
     return parts
