@@ -102,8 +102,8 @@ def test_lower_precision_learns_about_the_same(kind: str, resolve: Resolve) -> N
     batch = first_batch(exact)
     losses = [[take_step(parts, batch, step) for step in range(20)] for parts in (exact, rough)]
     assert losses[0] != losses[1]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=0.03)
-    assert losses[1][-1] < losses[1][0]
+    np.testing.assert_allclose(losses[1][:6], losses[0][:6], rtol=0.01)  # later a hidden unit is on in one of them only
+    assert losses[1][-1] < 0.1 * losses[1][0]
     assert all(parameter.dtype == torch.float32 for parameter in rough.model.parameters())
 
 
