@@ -87,6 +87,21 @@ def value_at(settings: Settings, key: str) -> object:
     return value
 
 
+def numbers_of_kind(
+    settings: Settings, section: str, kind: str, defaults: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """The numbers a section's kind takes, given or by default; one that it has no use for is refused."""
+    taken = defaults[kind]
+    for name in sorted({name for numbers in defaults.values() for name in numbers} - taken.keys()):
+        if (value := getattr(settings, name)) is not None:
+            raise ConfigError(
+                f"{section}.{name} = {value} does nothing for {section}.kind = {kind}; leave it out "
+                f"({kind} takes {', '.join(['lr', *taken])})"
+            )
+    given = {name: getattr(settings, name) for name in taken}
+    return {name: taken[name] if value is None else value for name, value in given.items()}
+
+
 def setting_keys(kind: type[Settings], prefix: str = "") -> Iterator[str]:
     """The dotted names of all settings, those of every kind where a section may be of several."""
     for name, field in kind.model_fields.items():

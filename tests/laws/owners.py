@@ -4,7 +4,12 @@ import torch
 
 from recmill.train.step import Parts
 
-OPTIMIZERS: dict[str, type[object]] = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}
+OPTIMIZERS: dict[str, type[object]] = {
+    "sgd": torch.optim.SGD,
+    "adagrad": torch.optim.Adagrad,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
 
 
 def assert_one_owner_each(parts: Parts) -> None:

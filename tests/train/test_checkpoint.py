@@ -30,9 +30,23 @@ def bytes_of(parts: Parts) -> list[bytes]:
     return [*layers, *tables, *(parts.tables.state(spec.name).tobytes() for spec in parts.tables.specs)]
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_a_run_that_stopped_goes_on_to_the_same_bytes(kind: str, resolve: Resolve, tmp_path: Path) -> None:
-    config = resolve(f"dense.kind={kind}", f"tables.kind={kind}", "stop.max_epochs=2", "schedule.warmup_steps=15")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("dense.kind=sgd", "tables.kind=sgd"),
+        ("dense.kind=adagrad", "tables.kind=adagrad"),
+        ("dense.kind=sgd", "dense.momentum=0.9", "tables.kind=sgd", "tables.momentum=0.9"),
+        ("dense.kind=adam", "tables.kind=adam", "tables.weight_decay=0.01"),
+        ("dense.kind=adamw", "tables.kind=rowwise_adam", "update.micro_batches=3"),
+        ("dense.initial_accumulator=0.1", "tables.kind=ftrl", "tables.l1=0.001"),
+        ("precision.kind=fp16", "precision.scale=4.0", "precision.growth_interval=7", "tables.kind=adam"),
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+def test_a_run_that_stopped_goes_on_to_the_same_bytes(
+    settings: tuple[str, ...], resolve: Resolve, tmp_path: Path
+) -> None:
+    config = resolve(*settings, "stop.max_epochs=2", "schedule.warmup_steps=15")
     uninterrupted = assemble(config)
     train_steps(uninterrupted, 30)
     first = assemble(config)
@@ -43,6 +57,10 @@ def test_a_run_that_stopped_goes_on_to_the_same_bytes(kind: str, resolve: Resolv
     assert (progress.step, progress.num_rows, progress.train_s, progress.blocked_s) == (12, 1200, 6.0, 3.0)
     train_steps(second, 18, progress)
     assert bytes_of(second) == bytes_of(uninterrupted)
+    assert second.tables.num_updates == uninterrupted.tables.num_updates == 30
+    if second.loss_scale and uninterrupted.loss_scale:
+        assert second.loss_scale.to_json() == uninterrupted.loss_scale.to_json()
+        assert second.loss_scale.scale == 4.0 * 2**4, "doubled at steps 7, 14, 21 and 28"
 
 
 def test_a_model_holds_the_weights_and_nothing_else(tiny_config: TrainConfig, tmp_path: Path) -> None:

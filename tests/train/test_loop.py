@@ -1,14 +1,17 @@
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from recmill.data.batch import Cursor, Position
 from recmill.errors import ConfigError
 from recmill.train import loop
 from recmill.train.assemble import assemble
-from recmill.train.config import Stop, TrainConfig
+from recmill.train.config import Cadence, Stop, TrainConfig
 from recmill.train.inputs import Inputs
-from recmill.train.loop import due, is_over, train
+from recmill.train.limits import due, evaluation_due, limit_reached
+from recmill.train.loop import train
 from recmill.train.progress import Progress
 from recmill.train.step import Parts
 from tests.train.conftest import OpenRun, Resolve
@@ -85,14 +88,32 @@ def test_dropping_every_batch_is_refused(resolve: Resolve, open_run: OpenRun) ->
 
 
 def test_the_time_limit_counts_seconds_of_training() -> None:
-    assert not is_over(Progress(train_s=59.9), Stop(max_minutes=1))
-    assert is_over(Progress(train_s=60.0), Stop(max_minutes=1))
-    assert not is_over(Progress(step=10**9, num_rows=10**12, train_s=1e9), Stop(max_epochs=0))
+    assert limit_reached(Progress(train_s=59.9), Stop(max_minutes=1)) is None
+    assert limit_reached(Progress(train_s=60.0), Stop(max_minutes=1)) == "max_minutes"
+    assert limit_reached(Progress(step=10**9, num_rows=10**12, train_s=1e9), Stop(max_epochs=0)) is None
 
 
 def test_cadence() -> None:
     assert [step for step in range(1, 10) if due(3, step)] == [3, 6, 9]
     assert not any(due(0, step) for step in range(10))
+
+
+@pytest.mark.parametrize(
+    ("cadence", "expected"),
+    [
+        (Cadence(), []),
+        (Cadence(evaluate_every_steps=4), [4, 8]),
+        (Cadence(evaluate_every_epochs=1.0), [5, 10]),
+        (Cadence(evaluate_every_epochs=2.0), [10]),
+        (Cadence(evaluate_every_epochs=0.5), [3, 5, 8, 10]),
+        (Cadence(evaluate_every_epochs=0.7), [4, 7]),
+        (Cadence(evaluate_every_steps=4, evaluate_every_epochs=2.0), [4, 8, 10]),
+    ],
+)
+def test_evaluations_come_by_steps_and_by_passes(cadence: Cadence, expected: list[int]) -> None:
+    """Ten steps of 20 rows over data of 100."""
+    states = [Progress(step, 20 * step, position=Position((Cursor(step // 5),))) for step in range(11)]
+    assert [now.step for before, now in pairwise(states) if evaluation_due(before, now, cadence, 100)] == expected
 
 
 def test_records_evaluations_and_checkpoints_come_at_their_cadence(resolve: Resolve, open_run: OpenRun) -> None:

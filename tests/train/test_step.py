@@ -19,8 +19,17 @@ def first_batch(parts: Parts) -> Batch:
         return next(stream)
 
 
-@pytest.mark.parametrize("table_kind", ["sgd", "adagrad", "rowwise_adagrad"])
-@pytest.mark.parametrize("dense_kind", ["sgd", "adagrad"])
+@pytest.mark.parametrize(
+    ("dense_kind", "table_kind"),
+    [
+        ("sgd", "sgd"),
+        ("adagrad", "adagrad"),
+        ("adagrad", "rowwise_adagrad"),
+        ("adam", "adam"),
+        ("adamw", "rowwise_adam"),
+        ("sgd", "ftrl"),
+    ],
+)
 def test_every_parameter_has_the_owner_the_settings_name(dense_kind: str, table_kind: str, resolve: Resolve) -> None:
     assert_one_owner_each(assemble(resolve(f"dense.kind={dense_kind}", f"tables.kind={table_kind}")))
 

@@ -114,6 +114,11 @@ def resumed_config(args: argparse.Namespace) -> "TrainConfig":
         old, new = value_at(before, key), value_at(after, key)
         if old != new and not key.startswith(CHANGEABLE_ON_RESUME):
             raise ConfigError(f"{key} was {old} in {args.run} and cannot become {new}: it would be another run")
+    if before.resolved_schedule != after.resolved_schedule:
+        raise ConfigError(
+            f"stop.max_steps was {before.stop.max_steps} in {args.run} and cannot become {after.stop.max_steps}: "
+            f"schedule.change_fracs = {list(after.schedule.change_fracs)} are shares of it"
+        )
     return after
 
 

@@ -9,28 +9,16 @@ Where a table has several slots, other kernels pool them; a model of single valu
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.embeddings.table import TableOptimizerKind
+from recmill.embeddings.rules import FASTMATH, Rates, Rule, Storage, update_row
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
 
 # Legend: B rows of the batch, F tables, S slots of all tables, D dimension, R rows of all tables.
-
-# Sums over a row may be reassociated (that is what vectorises them); NaN and infinity keep their meaning.
-FASTMATH = {"reassoc", "contract", "nsz"}
-
-
-class Storage(NamedTuple):
-    """All tables end to end: weights (R, D), optimizer state (R, state width), first row and slot of each table."""
-
-    weights: NDArray[np.float32]
-    state: NDArray[np.float32]
-    first_row: NDArray[np.int64]  # (F + 1)
-    first_slot: NDArray[np.int64]  # (F + 1)
 
 
 class Scratch(NamedTuple):
@@ -43,13 +31,6 @@ class Scratch(NamedTuple):
     slot_tail: NDArray[np.int32]
     next_same: NDArray[np.int32]  # (entries): the next place in the batch with the same id, or −1
     used_slots: NDArray[np.int32]  # (entries)
-
-
-class Rates(NamedTuple):
-    """The numbers an optimizer's rule is given at each step."""
-
-    lr: np.float32
-    eps: np.float32
 
 
 def empty_scratch(threads: int, num_entries: int) -> Scratch:
@@ -179,37 +160,10 @@ def _chain_equal_ids_of_slots(ids: NDArray[np.int64], first: int, width: int, sc
     return num_used
 
 
-def _update_row(kind: TableOptimizerKind, dim: int) -> Any:
-    """The rule that moves one row, given the sum of its gradients."""
-
-    @njit(inline="always", fastmath=FASTMATH)
-    def sgd(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
-        for d in range(dim):
-            storage.weights[row, d] -= rates.lr * gradient[d]
-
-    @njit(inline="always", fastmath=FASTMATH)
-    def adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
-        for d in range(dim):
-            storage.state[row, d] += gradient[d] * gradient[d]
-            storage.weights[row, d] -= rates.lr * gradient[d] / (np.sqrt(storage.state[row, d]) + rates.eps)
-
-    @njit(inline="always", fastmath=FASTMATH)
-    def rowwise_adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
-        squares = np.float32(0)
-        for d in range(dim):
-            squares += gradient[d] * gradient[d]
-        storage.state[row, 0] += squares / np.float32(dim)
-        rate = rates.lr / (np.sqrt(storage.state[row, 0]) + rates.eps)
-        for d in range(dim):
-            storage.weights[row, d] -= rate * gradient[d]
-
-    return {"sgd": sgd, "adagrad": adagrad, "rowwise_adagrad": rowwise_adagrad}[kind]
-
-
 @cache
-def update_kernel(dim: int, kind: TableOptimizerKind, *, pooled: bool) -> Callable[..., None]:
+def update_kernel(dim: int, rule: Rule, *, pooled: bool) -> Callable[..., None]:
     """A kernel that sums the gradients (B, F, D) of equal ids and applies the optimizer to each row once."""
-    update_row = _update_row(kind, dim)
+    move_row, has_decay = update_row(rule, dim), rule.has_decay
 
     @njit(nogil=True, fastmath=FASTMATH)
     def update_table(
@@ -239,7 +193,11 @@ def update_kernel(dim: int, kind: TableOptimizerKind, *, pooled: bool) -> Callab
                 for d in range(dim):
                     total[d] += gradient_BFD[place, table, d]
                 entry = np.int64(scratch.next_same[thread, entry])
-            update_row(storage, storage.first_row[table] + scratch.slot_row[thread, slot], total, rates)
+            row = storage.first_row[table] + scratch.slot_row[thread, slot]
+            if has_decay:
+                for d in range(dim):
+                    total[d] += rates.weight_decay * storage.weights[row, d]
+            move_row(storage, row, total, rates)
 
     @njit(nogil=True, parallel=True, cache=True)
     def update(

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recmill.embeddings.kernels import (
-    Rates,
     Scratch,
-    Storage,
     empty_scratch,
     fill_uniform,
     find_outside,
@@ -25,11 +23,14 @@ from recmill.embeddings.kernels import (
     pool_kernel,
     update_kernel,
 )
+from recmill.embeddings.rules import Storage, rates_at, rule_of
 from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.errors import DataError
 from recmill.seeds import stream_key
 
 MAX_DIM = 1 << 16  # the generator of first values gives a column sixteen bits
+
+Gradient = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids (B, S) and what belongs to their vectors, (B, F, D)
 
 
 class LocalTables:
@@ -40,6 +41,7 @@ class LocalTables:
         self.specs = tuple(specs)
         self.dim = dim
         self.optimizer = optimizer
+        self._numbers = optimizer.numbers
         self.lr = optimizer.lr  # the loop moves it along the schedule
         first_row = np.concatenate([[0], np.cumsum([spec.num_rows for spec in specs], dtype=np.int64)])
         first_slot = np.concatenate([[0], np.cumsum([spec.num_slots for spec in specs], dtype=np.int64)])
@@ -50,6 +52,9 @@ class LocalTables:
             first_row,
             first_slot,
         )
+        if first_value := self._numbers.get("initial_accumulator"):
+            self._storage.state[:, : optimizer.accumulator_width(dim)] = first_value
+        self.num_updates = 0  # finished ones: what Adam corrects its bias by
         for spec in specs:
             key = np.uint64(stream_key(seed, "table", spec.name))
             fill_uniform(self.weights(spec.name), key, spec.num_rows**-0.5)
@@ -57,8 +62,9 @@ class LocalTables:
         self._is_pooled = self._max_slots > 1
         self._is_averaged = any(spec.pooling == "mean" and spec.num_slots > 1 for spec in specs)
         self._gather = pool_kernel(dim) if self._is_pooled else gather_kernel(dim)
-        self._update = update_kernel(dim, optimizer.kind, pooled=self._is_pooled)
+        self._update = update_kernel(dim, rule_of(optimizer), pooled=self._is_pooled)
         self._scratch: Scratch = empty_scratch(numba.get_num_threads(), 1)
+        self._held: list[Gradient] | None = None
         # autograd calls a function's backward only if one of its inputs wants a gradient
         self._anchor = torch.zeros(0, requires_grad=True)
 
@@ -79,6 +85,26 @@ class LocalTables:
         sums_BFD: Tensor = _LookUp.apply(self._anchor, self, ids)  # type: ignore[no-untyped-call]
         # autograd divides the gradient likewise: a pass over (B, F, D) each way that sums alone do not pay
         return sums_BFD / self._count_for_means(ids).unsqueeze(2) if self._is_averaged else sums_BFD
+
+    def hold(self) -> None:
+        """Until `apply_held` or `drop_held`, backward passes move no row; what they bring is kept."""
+        self._held = []
+
+    def held_gradients(self) -> list[NDArray[np.float32]]:
+        """What has been kept, to look at or to change."""
+        return [gradient_BFD for _, gradient_BFD in self._held or ()]
+
+    def apply_held(self) -> None:
+        """One update with all that was kept, as if it had come in one batch."""
+        held = self._held or []
+        self._held = None
+        if held:
+            ids, gradients = zip(*held, strict=True)
+            self._receive(np.concatenate(ids), np.concatenate(gradients))
+
+    def drop_held(self) -> None:
+        """No update: what was kept is forgotten."""
+        self._held = None
 
     def weights(self, name: str) -> NDArray[np.float32]:
         """A table's rows, (rows, D), not a copy."""
@@ -120,12 +146,20 @@ class LocalTables:
         self._gather(ids, self._storage, out_BFD)
         return out_BFD
 
+    def _receive(self, ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
+        """Update the rows at once, or keep what belongs to a greater update."""
+        if self._held is None:
+            self.num_updates += 1
+            self._apply_gradient(ids, gradient_BFD)
+        else:
+            self._held.append((ids, gradient_BFD))
+
     def _apply_gradient(self, ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
         threads = numba.get_num_threads()
         num_entries = len(ids) * self._max_slots
         if self._scratch.next_same.shape[1] < num_entries or self._scratch.stamp.shape[0] != threads:
             self._scratch = empty_scratch(threads, num_entries)
-        rates = Rates(np.float32(self.lr), np.float32(self.optimizer.eps))
+        rates = rates_at(self.lr, self._numbers, self.num_updates)
         self._update(ids, gradient_BFD, self._storage, self._scratch, rates)
 
 
@@ -140,5 +174,5 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
         (gradient_BFD,) = gradients
-        ctx.tables._apply_gradient(ctx.ids, gradient_BFD.contiguous().numpy())
+        ctx.tables._receive(ctx.ids, gradient_BFD.contiguous().numpy())
         return None, None, None

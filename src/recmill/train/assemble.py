@@ -18,6 +18,7 @@ from recmill.models.finalmlp import FinalMlp
 from recmill.models.projection import Projection
 from recmill.train.config import TrainConfig
 from recmill.train.optimizers import build_dense_optimizer
+from recmill.train.precision import LossScale
 from recmill.train.step import Parts
 
 MODELS: dict[str, type[Any]] = {
@@ -44,7 +45,8 @@ def assemble(config: TrainConfig) -> Parts:
     build_model = MODELS[config.model.kind]
     model: nn.Module = build_model(config.model, schema.dense_names, schema.category_names, seed=config.seed)
     tables = LocalTables(specs, config.model.table_dim, config.tables, seed=config.seed)
-    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense))
+    loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
+    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale)
     _compile_kernels(parts, len(schema.dense_names))
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
     return parts

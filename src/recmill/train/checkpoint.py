@@ -18,6 +18,7 @@ TABLES = "tables.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 TABLE_STATE = "table_state.safetensors"
 PROGRESS = "progress.json"
+COUNTERS = "counters.json"
 
 
 def write_model(target: Path, parts: Parts, progress: Progress) -> None:
@@ -35,6 +36,7 @@ def write_checkpoint(target: Path, parts: Parts, progress: Progress) -> None:
         save_file(_table_weights(parts), directory / TABLES)
         save_file(_optimizer_state(parts), directory / OPTIMIZER)
         save_file(_table_state(parts), directory / TABLE_STATE)
+        (directory / COUNTERS).write_text(json.dumps(_counters(parts)))
         (directory / PROGRESS).write_text(json.dumps(progress.to_json()))
         write_manifest(directory, kind="checkpoint", step=progress.step)
 
@@ -51,7 +53,21 @@ def read_checkpoint(directory: Path, parts: Parts) -> Progress:
     read_model(directory, parts)
     _fill(_table_state(parts), directory / TABLE_STATE)
     _restore_optimizer(parts, load_file(directory / OPTIMIZER))
+    counters = json.loads((directory / COUNTERS).read_text())
+    parts.tables.num_updates = counters["table_updates"]
+    if parts.loss_scale:
+        parts.loss_scale.restore(counters["loss_scale"])
+    return read_progress(directory)
+
+
+def read_progress(directory: Path) -> Progress:
+    """How far a saved state had come."""
     return Progress.from_json(json.loads((directory / PROGRESS).read_text()))
+
+
+def _counters(parts: Parts) -> dict[str, Any]:
+    scale = parts.loss_scale.to_json() if parts.loss_scale else None
+    return {"table_updates": parts.tables.num_updates, "loss_scale": scale}
 
 
 def _dense_weights(parts: Parts) -> dict[str, Tensor]:

@@ -4,30 +4,60 @@ from typing import Literal
 
 from pydantic import Field
 
-from recmill.config import Settings
+from recmill.config import Settings, numbers_of_kind
 from recmill.data.config import DataConfig
 from recmill.data.encode import Encoding
 from recmill.embeddings.table import TableOptimizer
+from recmill.errors import ConfigError
 from recmill.models.dlrm import DlrmConfig
 from recmill.models.kind import ModelConfig
+from recmill.train.precision import Precision
 from recmill.train.schedule import Schedule
+
+_ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+DENSE_NUMBERS: dict[str, dict[str, float]] = {
+    "sgd": {"momentum": 0.0, "weight_decay": 0.0},
+    "adagrad": {"eps": 1e-8, "initial_accumulator": 0.0, "weight_decay": 0.0},
+    "adam": {**_ADAM, "weight_decay": 0.0},
+    "adamw": {**_ADAM, "weight_decay": 0.01},
+}
 
 
 class DenseOptimizer(Settings):
-    """The rule that moves the layers' weights: `torch.optim.SGD` or `torch.optim.Adagrad`."""
+    """The rule that moves the layers' weights: `torch.optim.SGD`, `Adagrad`, `Adam` or `AdamW`."""
 
-    kind: Literal["sgd", "adagrad"] = "adagrad"
+    kind: Literal["sgd", "adagrad", "adam", "adamw"] = "adagrad"
     lr: float = Field(default=0.02, gt=0)
-    eps: float = Field(default=1e-8, ge=0)
+    # Without a value: the default of the kind. A value for a kind that has no use for it is refused.
+    eps: float | None = Field(default=None, ge=0)
+    momentum: float | None = Field(default=None, ge=0, lt=1)
+    weight_decay: float | None = Field(default=None, ge=0)
+    initial_accumulator: float | None = Field(default=None, ge=0)
+    beta1: float | None = Field(default=None, ge=0, lt=1)
+    beta2: float | None = Field(default=None, ge=0, lt=1)
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse numbers the rule does not take."""
+        assert self.numbers
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What the rule is given beside the learning rate."""
+        return numbers_of_kind(self, "dense", self.kind, DENSE_NUMBERS)
 
 
 class Cadence(Settings):
-    """Every how many steps things happen; 0 = never (the end of a run evaluates and saves in any case)."""
+    """Every how many steps, or passes over the data, things happen; 0 = never.
+
+    The end of a run evaluates and saves in any case. Parts of a pass, such as 0.05, are of its estimated rows.
+    """
 
     log_every_steps: int = Field(default=100, ge=0)
     evaluate_every_steps: int = Field(default=0, ge=0)
+    evaluate_every_epochs: float = Field(default=0.0, ge=0)
     save_every_steps: int = Field(default=0, ge=0)
     keep_checkpoints: int = Field(default=2, ge=1)
+    keep_best: bool = True  # the weights with the best validation AUROC so far; costs a copy of them on the disk
 
 
 class Stop(Settings):
@@ -37,6 +67,25 @@ class Stop(Settings):
     max_steps: int = Field(default=0, ge=0)
     max_rows: int = Field(default=0, ge=0)
     max_minutes: float = Field(default=0.0, ge=0)  # of training: evaluating and saving do not count
+    target_auroc: float = Field(default=0.0, ge=0, le=1)  # on validation
+    patience: int = Field(default=0, ge=0)  # evaluations in a row without a better AUROC
+
+
+class Update(Settings):
+    """How a batch becomes one update of layers and tables.
+
+    A batch may be cut into micro-batches, which need less memory at a time; their gradients, of layers and tables, are
+    summed and applied once. clip_norm shortens the layers' gradient to that length; the tables' is not part of it.
+    """
+
+    micro_batches: int = Field(default=1, ge=1)
+    clip_norm: float = Field(default=0.0, ge=0)  # 0: as it comes
+
+
+class Loss(Settings):
+    """Binary cross entropy, with labels y·(1 − s) + s/2 in place of y."""
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
 
 class TrainConfig(Settings):
@@ -52,8 +101,29 @@ class TrainConfig(Settings):
     schedule: Schedule = Schedule()
     cadence: Cadence = Cadence()
     stop: Stop = Stop()
+    update: Update = Update()
+    loss: Loss = Loss()
+    precision: Precision = Precision()
 
     def model_post_init(self, _context: object) -> None:
-        """Refuse a model that asks for columns the data do not have."""
+        """Refuse sections that do not fit together."""
         schema = self.data.schema_of_rows
         self.model.refuse_strange_columns(schema.dense_names, schema.category_names)
+        assert self.resolved_schedule
+        for name in ("target_auroc", "patience"):
+            value = getattr(self.stop, name)
+            if value and not (self.cadence.evaluate_every_steps or self.cadence.evaluate_every_epochs):
+                raise ConfigError(
+                    f"stop.{name} = {value} needs evaluations on the way; set cadence.evaluate_every_steps or "
+                    "cadence.evaluate_every_epochs"
+                )
+        if self.update.micro_batches > self.data.global_batch:
+            raise ConfigError(
+                f"update.micro_batches = {self.update.micro_batches} is more than data.global_batch = "
+                f"{self.data.global_batch}, the rows of an update; lower it"
+            )
+
+    @property
+    def resolved_schedule(self) -> Schedule:
+        """The schedule in steps."""
+        return self.schedule.resolved(self.stop.max_steps)

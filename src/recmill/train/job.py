@@ -11,11 +11,13 @@ from recmill.train.config import TrainConfig
 from recmill.train.evaluate import evaluate
 from recmill.train.inputs import Inputs
 from recmill.train.loop import train
+from recmill.train.precision import refuse_on_cpu
 from recmill.train.run import CONFIG, Run, create_run_dir, write_environment
 
 
 def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwrite: bool = False) -> dict[str, Any]:
     """Train, evaluate on validation and test, write the run directory; what `results.json` holds."""
+    refuse_on_cpu(config.precision)
     with Inputs(config) as inputs, ProgressLine() as line:
         if resume:
             write_atomic(run_dir / CONFIG, to_toml(config))
@@ -23,11 +25,17 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         else:
             create_run_dir(run_dir, config, overwrite=overwrite)
         parts = assemble(config)
-        expected = expected_rows(config, inputs.estimate_rows("train"))
+        rows_per_epoch = inputs.estimate_rows("train")
+        expected = expected_rows(config, rows_per_epoch)
+        if config.data.global_batch > rows_per_epoch:
+            line.milestone(
+                f"warning: data.global_batch = {config.data.global_batch:,} is more than the about {rows_per_epoch:,} "
+                "rows there are to train on, so that a step takes them all; lower data.global_batch"
+            )
         with Run(run_dir, expected_rows=expected, line=line) as run:
             progress = train(run, parts, inputs)
-            evaluations = [evaluate(parts, inputs, "validation"), evaluate(parts, inputs, "test")]
-            return run.finish(progress, parts, evaluations)
+            validation = run.verdict_at(progress.step) or evaluate(parts, inputs, "validation")
+            return run.finish(progress, parts, [validation, evaluate(parts, inputs, "test")])
 
 
 def expected_rows(config: TrainConfig, rows_per_epoch: int) -> int | None:

@@ -1,5 +1,7 @@
 """The optimizer of the layers, and the check that every parameter has exactly one owner."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -9,10 +11,17 @@ from recmill.train.config import DenseOptimizer
 
 def build_dense_optimizer(model: nn.Module, config: DenseOptimizer) -> torch.optim.Optimizer:
     """An optimizer that owns all parameters of the layers; the tables are their engine's."""
-    if config.kind == "sgd":
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=config.lr)
+    parameters, lr = model.parameters(), config.lr
+    numbers: dict[str, Any] = dict(config.numbers)
+    if config.kind in ("adam", "adamw"):
+        betas = (numbers.pop("beta1"), numbers.pop("beta2"))
+        kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
+        optimizer: torch.optim.Optimizer = kind(parameters, lr=lr, betas=betas, **numbers)
+    elif config.kind == "adagrad":
+        first = numbers.pop("initial_accumulator")
+        optimizer = torch.optim.Adagrad(parameters, lr=lr, initial_accumulator_value=first, **numbers)
     else:
-        optimizer = torch.optim.Adagrad(model.parameters(), lr=config.lr, eps=config.eps)
+        optimizer = torch.optim.SGD(parameters, lr=lr, **numbers)
     refuse_orphans(model, optimizer)
     return optimizer
 

@@ -7,8 +7,19 @@ from recmill.data.batch import Batch, Position
 
 
 @dataclass(frozen=True)
+class Best:
+    """The best validation AUROC so far, and the step that had it."""
+
+    auroc: float
+    step: int
+
+
+@dataclass(frozen=True)
 class Progress:
-    """Steps finished, rows trained on and passed over, seconds of training, and the position behind them."""
+    """Steps finished, rows trained on and passed over, seconds of training, and the position behind them.
+
+    And what evaluations on the way have told: the best, and how many have come since that were not better.
+    """
 
     step: int = 0
     num_rows: int = 0
@@ -16,6 +27,8 @@ class Progress:
     train_s: float = 0.0
     blocked_s: float = 0.0
     position: Position | None = None
+    best: Best | None = None
+    num_worse: int = 0
 
     @property
     def epoch(self) -> int:
@@ -24,14 +37,23 @@ class Progress:
 
     def after(self, batch: Batch, *, step_s: float, blocked_s: float) -> "Progress":
         """One more step; `step_s` is its whole time, waiting for the batch included."""
-        return Progress(
-            self.step + 1,
-            self.num_rows + batch.num_rows,
-            self.num_skipped + batch.num_skipped,
-            self.train_s + step_s,
-            self.blocked_s + blocked_s,
-            batch.position,
+        return replace(
+            self,
+            step=self.step + 1,
+            num_rows=self.num_rows + batch.num_rows,
+            num_skipped=self.num_skipped + batch.num_skipped,
+            train_s=self.train_s + step_s,
+            blocked_s=self.blocked_s + blocked_s,
+            position=batch.position,
         )
+
+    def judged(self, auroc: float | None) -> "Progress":
+        """One more evaluation; where the labels are all the same there is no AUROC, and nothing to compare."""
+        if auroc is None:
+            return self
+        if self.best is None or auroc > self.best.auroc:
+            return replace(self, best=Best(auroc, self.step), num_worse=0)
+        return replace(self, num_worse=self.num_worse + 1)
 
     def with_skipped(self, num_skipped: int) -> "Progress":
         """More lines passed over, behind the last batch."""
@@ -45,4 +67,5 @@ class Progress:
     def from_json(data: dict[str, Any]) -> "Progress":
         """What `to_json` wrote."""
         position = Position.from_json(data["position"]) if data["position"] else None
-        return Progress(**{**data, "position": position})
+        best = Best(**data["best"]) if data["best"] else None
+        return Progress(**{**data, "position": position, "best": best})

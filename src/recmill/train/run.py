@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,16 +19,18 @@ from recmill.files import write_atomic
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import Recorder
-from recmill.train.checkpoint import read_checkpoint, write_checkpoint, write_model
+from recmill.train.checkpoint import read_checkpoint, read_progress, write_checkpoint, write_model
 from recmill.train.config import TrainConfig
 from recmill.train.evaluate import Evaluation
-from recmill.train.progress import Progress
+from recmill.train.limits import limit_reached
+from recmill.train.progress import Best, Progress
 from recmill.train.step import Parts
 
 CONFIG = "config.toml"
 RESULTS = "results.json"
 CHECKPOINTS = "checkpoints"
 MODEL = "model"
+BEST = "best"
 
 
 def create_run_dir(run_dir: Path, config: TrainConfig, *, overwrite: bool) -> None:
@@ -76,6 +78,7 @@ class Run:
         self._latest = Progress()
         self._interval = Interval(self._latest)
         self._saved_step: int | None = None
+        self._judged: tuple[int, Evaluation] | None = None
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> Self:
@@ -133,6 +136,7 @@ class Run:
             blocked_frac=round((progress.blocked_s - since.blocked_s) / interval_s, 5),
             dense_lr=parts.optimizer.param_groups[0]["lr"],
             table_lr=parts.tables.lr,
+            **_scale_record(parts),
         )
         self._line.milestone(self._describe(progress))
         self._interval = Interval(progress)
@@ -142,6 +146,24 @@ class Run:
         self.recorder.write("evaluate", progress.step, split=evaluation.split, **evaluation.as_dict())
         self._line.milestone(f"step {progress.step:,}  {evaluation.describe()}")
 
+    def judge(self, progress: Progress, parts: Parts, evaluation: Evaluation) -> Progress:
+        """Record an evaluation on the way, and keep the weights if none was better; the progress with its verdict."""
+        self.log_evaluation(progress, evaluation)
+        self._judged = (progress.step, evaluation)
+        self._latest = progress.judged(evaluation.result.auroc)
+        best = self._latest.best
+        if parts.config.cadence.keep_best and best and best.step == progress.step:
+            write_model(self.best_dir(best), parts, progress)
+        return self._latest
+
+    def verdict_at(self, step: int) -> Evaluation | None:
+        """The evaluation of the state after a step, if it has just been judged."""
+        return self._judged[1] if self._judged and self._judged[0] == step else None
+
+    def best_dir(self, best: Best) -> Path:
+        """Where the weights of the best evaluation are kept."""
+        return self.dir / BEST / f"step_{best.step:010}"
+
     def save(self, progress: Progress, parts: Parts) -> Path:
         """Put the state on disk, unless it is there, and let go of checkpoints beyond those to keep."""
         directory = self.dir / CHECKPOINTS / f"step_{progress.step:010}"
@@ -150,7 +172,18 @@ class Run:
             self._saved_step = progress.step
         for old in self.checkpoint_dirs()[: -parts.config.cadence.keep_checkpoints]:
             shutil.rmtree(old)
+        self._drop_surpassed(progress)
         return directory
+
+    def _drop_surpassed(self, progress: Progress) -> None:
+        """Let go of weights that are the best of no checkpoint from which the run might go on."""
+        bests = [progress.best]
+        for directory in self.checkpoint_dirs():
+            with suppress(OSError, ValueError):  # a damaged one has no say
+                bests.append(read_progress(directory).best)
+        needed = {self.best_dir(best) for best in bests if best}
+        for directory in set((self.dir / BEST).glob("step_*")) - needed:
+            shutil.rmtree(directory)
 
     @contextmanager
     def keep_last_good(self, parts: Parts) -> Iterator[None]:
@@ -168,7 +201,8 @@ class Run:
         """Write the weights and the final results."""
         write_model(self.dir / MODEL, parts, progress)
         for evaluation in evaluations:
-            self.log_evaluation(progress, evaluation)
+            if evaluation is not self.verdict_at(progress.step):
+                self.log_evaluation(progress, evaluation)
         results: dict[str, Any] = {
             "step": progress.step,
             "epoch": progress.epoch,
@@ -177,10 +211,23 @@ class Run:
             "train_s": round(progress.train_s, 3),
             "rows_per_s": round(progress.num_rows / progress.train_s, 1) if progress.train_s else None,
             "blocked_frac": round(progress.blocked_s / progress.train_s, 5) if progress.train_s else None,
+            "ended_by": limit_reached(progress, parts.config.stop) or "max_epochs",
+            **_scale_record(parts),
+            "best": self._describe_best(progress, evaluations),
             **{evaluation.split: evaluation.as_dict() for evaluation in evaluations},
         }
         write_atomic(self.dir / RESULTS, json.dumps(results, indent=1))
         return results
+
+    def _describe_best(self, progress: Progress, evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
+        """The best validation AUROC, the end of the run included, its step, and where its weights are."""
+        final = next((e.result.auroc for e in evaluations if e.split == "validation"), None)
+        best = progress.judged(final).best
+        if best is None:
+            return None
+        is_kept = self.best_dir(best).is_dir()
+        model = MODEL if best.step == progress.step else str(self.best_dir(best).relative_to(self.dir))
+        return {"auroc": best.auroc, "step": best.step, "model": model if model == MODEL or is_kept else None}
 
     def _describe(self, progress: Progress) -> str:
         since, interval_s = self._interval.since, progress.train_s - self._interval.since.train_s
@@ -196,6 +243,12 @@ class Run:
         if self._expected_rows and rows_per_s:
             text += f"  {format_duration(max(0, self._expected_rows - progress.num_rows) / rows_per_s)} left"
         return text
+
+
+def _scale_record(parts: Parts) -> dict[str, Any]:
+    """What a run with a loss scale tells about it."""
+    scale = parts.loss_scale
+    return {"loss_scale": scale.scale, "skipped_steps": scale.num_skipped} if scale else {}
 
 
 def is_finite(parts: Parts) -> bool:

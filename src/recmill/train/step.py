@@ -7,26 +7,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recmill.data.batch import Batch
+from recmill.data.batch import Batch, Columns
 from recmill.embeddings.local import LocalTables
 from recmill.errors import NonFiniteLoss
 from recmill.models.dropout import train_at
 from recmill.train.config import TrainConfig
+from recmill.train.precision import LossScale
 from recmill.train.schedule import lr_at
 
 
 @dataclass(frozen=True)
 class Parts:
-    """All that is trained: the layers, the tables, and the optimizer of the layers."""
+    """All that is trained: the layers, the tables, and what moves the layers."""
 
     config: TrainConfig
     model: nn.Module
     tables: LocalTables
     optimizer: torch.optim.Optimizer
+    loss_scale: LossScale | None = None  # of fp16
 
 
 def forward(parts: Parts, batch: Batch) -> Tensor:
-    """The logits (B) of a batch."""
+    """The logits (B) of a batch, in float32."""
     emb_BFD = parts.tables.look_up(batch.columns.ids)
     logits: Tensor = parts.model(torch.from_numpy(batch.columns.dense), emb_BFD)
     return logits
@@ -36,23 +38,67 @@ def take_step(parts: Parts, batch: Batch, step: int) -> float:
     """Train on a batch, the one after `step` finished ones; its mean loss before the update."""
     set_learning_rates(parts, step)
     train_at(parts.model, step)
-    logits = forward(parts, batch)
-    loss = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(batch.columns.labels))
-    value = loss.item()
-    if not math.isfinite(value):
-        raise NonFiniteLoss(explain_non_finite(parts, batch, step, value))
-    loss.backward()  # type: ignore[no-untyped-call]  # the tables are updated in here
-    parts.optimizer.step()
-    parts.optimizer.zero_grad(set_to_none=True)
+    pieces = cut_rows(batch.columns, parts.config.update.micro_batches)
+    is_in_parts = len(pieces) > 1 or parts.loss_scale is not None
+    if is_in_parts:
+        parts.tables.hold()
+    value = 0.0
+    for piece in pieces:
+        loss = loss_of(parts, piece) * (piece.num_rows / batch.num_rows)
+        value += loss.item()
+        if not math.isfinite(value):
+            forget_gradients(parts)
+            raise NonFiniteLoss(explain_non_finite(parts, batch, step, value))
+        scaled = loss * parts.loss_scale.scale if parts.loss_scale else loss
+        scaled.backward()  # type: ignore[no-untyped-call]  # the tables, unless they hold, are updated in here
+    if may_update(parts):
+        if is_in_parts:
+            parts.tables.apply_held()
+        if parts.config.update.clip_norm:
+            nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
+        parts.optimizer.step()
+    forget_gradients(parts)
     return value
+
+
+def cut_rows(columns: Columns, num_pieces: int) -> list[Columns]:
+    """The rows in so many pieces of about the same size, fewer if there are fewer rows."""
+    count, num_rows = min(num_pieces, columns.num_rows), columns.num_rows
+    return [columns.rows(num_rows * i // count, num_rows * (i + 1) // count) for i in range(count)]
+
+
+def loss_of(parts: Parts, columns: Columns) -> Tensor:
+    """The mean loss of some rows, in the precision of the settings."""
+    emb_BFD = parts.tables.look_up(columns.ids)
+    with parts.config.precision.autocast():
+        logits = parts.model(torch.from_numpy(columns.dense), emb_BFD)
+    labels = torch.from_numpy(columns.labels)
+    if smoothing := parts.config.loss.label_smoothing:
+        labels = labels * (1 - smoothing) + smoothing / 2
+    return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
+
+
+def may_update(parts: Parts) -> bool:
+    """Whether the gradients, divided by the loss scale if there is one, are worth a step."""
+    if parts.loss_scale is None:
+        return True
+    is_finite = parts.loss_scale.unscale(parts.model, parts.tables)
+    parts.loss_scale.note(is_finite=is_finite)
+    return is_finite
+
+
+def forget_gradients(parts: Parts) -> None:
+    """Those of the layers, and those that the tables may hold."""
+    parts.optimizer.zero_grad(set_to_none=True)
+    parts.tables.drop_held()
 
 
 def set_learning_rates(parts: Parts, step: int) -> None:
     """Move both optimizers along the schedule."""
-    config = parts.config
-    parts.tables.lr = lr_at(step, config.tables.lr, config.schedule)
+    config, schedule = parts.config, parts.config.resolved_schedule
+    parts.tables.lr = lr_at(step, config.tables.lr, schedule)
     for group in parts.optimizer.param_groups:
-        group["lr"] = lr_at(step, config.dense.lr, config.schedule)
+        group["lr"] = lr_at(step, config.dense.lr, schedule)
 
 
 def explain_non_finite(parts: Parts, batch: Batch, step: int, loss: float) -> str:

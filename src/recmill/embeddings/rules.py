@@ -1,0 +1,170 @@
+"""The rules that move one row of a table, given the sum of its gradients; their formulas stand in `table.py`."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.embeddings.table import TableOptimizer
+from recmill.jit import njit
+
+# Sums over a row may be reassociated (that is what vectorises them); NaN and infinity keep their meaning.
+FASTMATH = {"reassoc", "contract", "nsz"}
+
+
+class Storage(NamedTuple):
+    """All tables end to end: weights (R, D), optimizer state (R, state width), first row and slot of each table."""
+
+    weights: NDArray[np.float32]
+    state: NDArray[np.float32]
+    first_row: NDArray[np.int64]  # (F + 1)
+    first_slot: NDArray[np.int64]  # (F + 1)
+
+
+class Rates(NamedTuple):
+    """The numbers a rule is given at each step; those it does not take are 0."""
+
+    lr: np.float32
+    eps: np.float32
+    momentum: np.float32
+    weight_decay: np.float32
+    beta1: np.float32
+    beta2: np.float32
+    rest1: np.float32  # 1 − β₁, which 32 bits would spoil if the kernel took it
+    rest2: np.float32
+    unbias1: np.float32  # 1 / (1 − β₁ᵗ)
+    unbias2: np.float32
+    l1: np.float32
+    l2: np.float32
+    lr_power: np.float32
+
+
+def rates_at(lr: float, numbers: dict[str, float], num_updates: int) -> Rates:
+    """The numbers of the update that makes `num_updates`."""
+    given = {"lr": lr, **{name: value for name, value in numbers.items() if name in Rates._fields}}
+    for moment in ("1", "2"):
+        beta = numbers.get(f"beta{moment}", 0.0)
+        given[f"rest{moment}"] = 1 - beta
+        given[f"unbias{moment}"] = 1 / (1 - beta ** max(1, num_updates))
+    return Rates(*(np.float32(given.get(name, 0.0)) for name in Rates._fields))
+
+
+class Rule(NamedTuple):
+    """What a kernel is built for: the kind of optimizer, and whether the parts that cost time are in use."""
+
+    kind: str
+    has_momentum: bool
+    has_decay: bool
+
+
+def rule_of(optimizer: TableOptimizer) -> Rule:
+    """The rule that the settings choose."""
+    numbers = optimizer.numbers
+    return Rule(optimizer.kind, numbers.get("momentum", 0.0) > 0, numbers.get("weight_decay", 0.0) > 0)
+
+
+def update_row(rule: Rule, dim: int) -> Any:
+    """The compiled rule for rows of one dimension: (storage, row, gradient, rates) → None."""
+    if rule.kind == "sgd":
+        return _momentum(dim) if rule.has_momentum else _sgd(dim)
+    builders = {
+        "adagrad": _adagrad,
+        "rowwise_adagrad": _rowwise_adagrad,
+        "adam": _adam,
+        "rowwise_adam": _rowwise_adam,
+        "ftrl": _ftrl,
+    }
+    return builders[rule.kind](dim)
+
+
+def _sgd(dim: int) -> Any:
+    @njit(inline="always", fastmath=FASTMATH)
+    def sgd(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        for d in range(dim):
+            storage.weights[row, d] -= rates.lr * gradient[d]
+
+    return sgd
+
+
+def _momentum(dim: int) -> Any:
+    @njit(inline="always", fastmath=FASTMATH)
+    def momentum(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        for d in range(dim):
+            storage.state[row, d] = rates.momentum * storage.state[row, d] + gradient[d]
+            storage.weights[row, d] -= rates.lr * storage.state[row, d]
+
+    return momentum
+
+
+def _adagrad(dim: int) -> Any:
+    @njit(inline="always", fastmath=FASTMATH)
+    def adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        for d in range(dim):
+            storage.state[row, d] += gradient[d] * gradient[d]
+            storage.weights[row, d] -= rates.lr * gradient[d] / (np.sqrt(storage.state[row, d]) + rates.eps)
+
+    return adagrad
+
+
+def _rowwise_adagrad(dim: int) -> Any:
+    @njit(inline="always", fastmath=FASTMATH)
+    def rowwise_adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        squares = np.float32(0)
+        for d in range(dim):
+            squares += gradient[d] * gradient[d]
+        storage.state[row, 0] += squares / np.float32(dim)
+        rate = rates.lr / (np.sqrt(storage.state[row, 0]) + rates.eps)
+        for d in range(dim):
+            storage.weights[row, d] -= rate * gradient[d]
+
+    return rowwise_adagrad
+
+
+def _adam(dim: int) -> Any:
+    @njit(inline="always", fastmath=FASTMATH)
+    def adam(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        for d in range(dim):
+            first = rates.beta1 * storage.state[row, d] + rates.rest1 * gradient[d]
+            second = rates.beta2 * storage.state[row, dim + d] + rates.rest2 * gradient[d] * gradient[d]
+            storage.state[row, d] = first
+            storage.state[row, dim + d] = second
+            scale = np.sqrt(second * rates.unbias2) + rates.eps
+            storage.weights[row, d] -= rates.lr * rates.unbias1 * first / scale
+
+    return adam
+
+
+def _rowwise_adam(dim: int) -> Any:
+    @njit(inline="always", fastmath=FASTMATH)
+    def rowwise_adam(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        squares = np.float32(0)
+        for d in range(dim):
+            squares += gradient[d] * gradient[d]
+        second = rates.beta2 * storage.state[row, dim] + rates.rest2 * squares / np.float32(dim)
+        storage.state[row, dim] = second
+        rate = rates.lr * rates.unbias1 / (np.sqrt(second * rates.unbias2) + rates.eps)
+        for d in range(dim):
+            first = rates.beta1 * storage.state[row, d] + rates.rest1 * gradient[d]
+            storage.state[row, d] = first
+            storage.weights[row, d] -= rate * first
+
+    return rowwise_adam
+
+
+def _ftrl(dim: int) -> Any:
+    @njit(inline="always", fastmath=FASTMATH)
+    def ftrl(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+        for d in range(dim):
+            before = storage.state[row, d]
+            after = before + gradient[d] * gradient[d]
+            grown = after**-rates.lr_power
+            z = storage.state[row, dim + d] + gradient[d]
+            z -= (grown - before**-rates.lr_power) / rates.lr * storage.weights[row, d]
+            storage.state[row, d] = after
+            storage.state[row, dim + d] = z
+            if abs(z) <= rates.l1:
+                storage.weights[row, d] = np.float32(0)
+            else:
+                storage.weights[row, d] = (np.copysign(rates.l1, z) - z) / (grown / rates.lr + rates.l2)
+
+    return ftrl

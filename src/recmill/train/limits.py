@@ -1,0 +1,44 @@
+"""When things are due, and when a run is over: pure functions of how far it has come."""
+
+from recmill.errors import ConfigError
+from recmill.train.config import Cadence, Stop
+from recmill.train.progress import Progress
+
+
+def due(every_steps: int, step: int) -> bool:
+    """Whether something that happens every so many steps happens now; every 0 steps is never."""
+    return every_steps > 0 and step % every_steps == 0
+
+
+def evaluation_due(before: Progress, now: Progress, cadence: Cadence, rows_per_epoch: int) -> bool:
+    """Whether the step between the two calls for an evaluation."""
+    every = cadence.evaluate_every_epochs
+    if due(cadence.evaluate_every_steps, now.step):
+        return True
+    if every == 0:
+        return False
+    if every == int(every):  # passes over the data are counted, parts of one only estimated
+        return now.epoch // every > before.epoch // every
+    rows = every * max(1, rows_per_epoch)
+    return now.num_rows // rows > before.num_rows // rows
+
+
+def limit_reached(progress: Progress, stop: Stop) -> str | None:
+    """The setting that ends the run here, if one does; the end of the last epoch is the stream's to say."""
+    spent_and_limit = {
+        "max_steps": (progress.step, stop.max_steps),
+        "max_rows": (progress.num_rows, stop.max_rows),
+        "max_minutes": (progress.train_s, 60 * stop.max_minutes),
+        "target_auroc": (progress.best.auroc if progress.best else 0.0, stop.target_auroc),
+        "patience": (progress.num_worse, stop.patience),
+    }
+    return next((name for name, (spent, limit) in spent_and_limit.items() if limit and spent >= limit), None)
+
+
+def refuse_no_step(progress: Progress, least_rows: int) -> None:
+    """Complain if a run would drop the only batch it has."""
+    if progress.step == 0:
+        raise ConfigError(
+            f"data.drop_last leaves nothing to train on: the first batch has fewer than data.global_batch = "
+            f"{least_rows:,} rows; lower data.global_batch or leave out data.drop_last"
+        )
