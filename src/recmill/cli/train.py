@@ -18,7 +18,7 @@ CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
     parser = verbs.add_parser("train", help="train a model from raw text")
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="named settings: demo, small, mlperf")
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="named settings; `recmill recipes` lists them")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, laid over the recipe's")
     parser.add_argument("--data", type=Path, metavar="DIR", help="directory of raw logs, or of prepared rows")
     parser.add_argument(

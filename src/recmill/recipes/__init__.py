@@ -11,6 +11,12 @@ RECIPES = {
     "demo": "recmill.recipes.demo",
     "small": "recmill.recipes.small",
     "mlperf": "recmill.recipes.mlperf",
+    "mlperf-v1": "recmill.recipes.mlperf_v1",
+    "mlperf-dcnv2": "recmill.recipes.mlperf_dcnv2",
+    "torchrec-kaggle": "recmill.recipes.torchrec_kaggle",
+    "oneflow": "recmill.recipes.oneflow",
+    "polaris": "recmill.recipes.polaris",
+    "ray": "recmill.recipes.ray",
 }
 
 

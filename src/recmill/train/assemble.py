@@ -42,14 +42,22 @@ def assemble(config: TrainConfig) -> Parts:
             schema.category_names, config.data.num_table_rows, config.data.slots_per_column, strict=True
         )
     ]
-    build_model = MODELS[config.model.kind]
-    model: nn.Module = build_model(config.model, schema.dense_names, schema.category_names, seed=config.seed)
+    model = build_model(config)
     tables = LocalTables(specs, config.model.table_dim, config.tables, seed=config.seed)
     loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
     parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale)
     _compile_kernels(parts, len(schema.dense_names))
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
     return parts
+
+
+def build_model(config: TrainConfig) -> nn.Module:
+    """The layers that the settings name, with their first values."""
+    schema = config.data.schema_of_rows
+    model: nn.Module = MODELS[config.model.kind](
+        config.model, schema.dense_names, schema.category_names, seed=config.seed
+    )
+    return model
 
 
 def _compile_kernels(parts: Parts, num_dense: int) -> None:

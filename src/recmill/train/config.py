@@ -45,6 +45,13 @@ class DenseOptimizer(Settings):
         """What the rule is given beside the learning rate."""
         return numbers_of_kind(self, "dense", self.kind, DENSE_NUMBERS)
 
+    @property
+    def state_width(self) -> int:
+        """How many numbers the rule keeps for each weight."""
+        if self.kind == "sgd":
+            return int(self.numbers["momentum"] > 0)
+        return {"adagrad": 1, "adam": 2, "adamw": 2}[self.kind]
+
 
 class Cadence(Settings):
     """Every how many steps, or passes over the data, things happen; 0 = never.

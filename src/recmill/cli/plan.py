@@ -1,0 +1,100 @@
+"""`recmill plan`: rows, bytes and arithmetic of a run, before anything is allocated."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recmill.cli.prepare import memory_bytes
+from recmill.cli.train import Verbs, add_set_option, resolved_config
+
+if TYPE_CHECKING:
+    from recmill.train.plan import Plan
+
+GIB = 1 << 30
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser("plan", help="say what a run will need, and whether it fits this machine")
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="named settings; `recmill recipes` lists them")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, laid over the recipe's")
+    parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
+    parser.add_argument("--memory", metavar="SIZE", help="of the machine it is for, e.g. 64GiB (this one's)")
+    add_set_option(parser, "one setting, e.g. data.max_rows_per_table=1000000")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run_verb=run, data=None, bad_rows=None, vocabulary=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work it out and tell; the exit status is 2 if it does not fit."""
+    import psutil
+
+    from recmill.train.plan import make_plan
+
+    plan = make_plan(resolved_config(args))
+    memory = memory_bytes(args.memory) if args.memory else psutil.virtual_memory().total
+    if args.json:
+        print(json.dumps(as_dict(plan, memory)))
+    else:
+        show(plan, memory)
+    return 0 if plan.total_bytes <= memory else 2
+
+
+def as_dict(plan: "Plan", memory: int) -> dict[str, Any]:
+    """Plain numbers for JSON."""
+    return {
+        "tables": [
+            {"name": t.name, "rows": t.num_rows, "dim": t.dim, "weight_bytes": t.weight_bytes, "bytes": t.total_bytes}
+            for t in plan.tables
+        ],
+        "rows": plan.num_rows,
+        "weight_bytes": plan.weight_bytes,
+        "table_bytes": sum(table.total_bytes for table in plan.tables),
+        "dense_parameters": plan.dense_parameters,
+        "dense_bytes": plan.dense_bytes,
+        "batch_bytes": plan.batch_bytes,
+        "flops_per_row": plan.flops_per_row,
+        "total_bytes": plan.total_bytes,
+        "memory_bytes": memory,
+        "fits": plan.total_bytes <= memory,
+        "max_rows_per_table": plan.largest_cap(memory),
+    }
+
+
+def show(plan: "Plan", memory: int) -> None:
+    """A table for a person, and the verdict."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("table")
+    for heading in ("rows", "dimension", "weights GiB", "with optimizer GiB"):
+        table.add_column(heading, justify="right")
+    for each in plan.tables:
+        sizes = (f"{size / GIB:.3f}" for size in (each.weight_bytes, each.total_bytes))
+        table.add_row(each.name, f"{each.num_rows:,}", str(each.dim), *sizes)
+    table_bytes = sum(each.total_bytes for each in plan.tables)
+    table.add_section()
+    table.add_row("all", f"{plan.num_rows:,}", "", f"{plan.weight_bytes / GIB:.2f}", f"{table_bytes / GIB:.2f}")
+    Console().print(table)
+    print(
+        f"layers: {plan.dense_parameters:,} parameters, {plan.dense_bytes / GIB:.3f} GiB with gradients and optimizer"
+    )
+    print(f"arithmetic: {plan.flops_per_row:,} floating-point operations per row forward, about three times to train")
+    print(f"memory: {plan.total_bytes / GIB:.2f} GiB for one process, a batch taking {plan.batch_bytes / GIB:.3f} GiB")
+    print(verdict(plan, memory))
+
+
+def verdict(plan: "Plan", memory: int) -> str:
+    """Whether it fits and, if not, by how much and what would help."""
+    if plan.total_bytes <= memory:
+        return f"fits: {memory / GIB:.2f} GiB are there"
+    over = (
+        f"does not fit: {(plan.total_bytes - memory) / GIB:.2f} GiB more than the {memory / GIB:.2f} GiB that are there"
+    )
+    cap = plan.largest_cap(memory)
+    if cap is None:
+        return f"{over}; smaller tables do not help, lower data.global_batch or the layers"
+    return f"{over}; it would with --set data.max_rows_per_table={cap}"

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from recmill.cli.main import main
+from recmill.recipes import RECIPES
+
+
+def test_the_first_mlperf_model_needs_what_was_published(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "mlperf-v1", "--memory", "64GiB"]) == 2
+    told = capsys.readouterr().out
+    assert "204,184,588" in told
+    assert "97.36" in told
+    assert "does not fit" in told
+    cap = int(told.split("data.max_rows_per_table=")[1])
+    assert main(["plan", "mlperf-v1", "--memory", "64GiB", "--set", f"data.max_rows_per_table={cap}"]) == 0
+    assert "fits: 64.00 GiB are there" in capsys.readouterr().out
+    assert main(["plan", "mlperf-v1", "--memory", "64GiB", "--set", f"data.max_rows_per_table={cap + 1}"]) == 2
+
+
+def test_all_numbers_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "small", "--json", "--memory", "8GiB"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["rows"] == sum(table["rows"] for table in plan["tables"]) == 3_999_999
+    assert plan["weight_bytes"] == plan["rows"] * 16 * 4
+    # 13-512-256-64-16 and 367-512-256-1, weights and biases
+    bottom = 13 * 512 + 512 + 512 * 256 + 256 + 256 * 64 + 64 + 64 * 16 + 16
+    top = 367 * 512 + 512 + 512 * 256 + 256 + 256 + 1
+    assert plan["dense_parameters"] == bottom + top
+    assert plan["fits"] is True
+
+
+def test_memory_that_no_table_size_could_save_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "small", "--memory", "100MiB"]) == 2
+    assert "smaller tables do not help" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_a_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", name, "--memory", "1000GiB", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["flops_per_row"] > 2 * plan["dense_parameters"] * 0.9

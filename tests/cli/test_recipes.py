@@ -1,0 +1,28 @@
+import tomllib
+
+import pytest
+
+from recmill.cli.main import main
+from recmill.config import from_tree
+from recmill.recipes import RECIPES, find_recipe
+from recmill.train.config import TrainConfig
+
+
+def test_the_list_has_a_line_for_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(RECIPES)
+    assert all(len(line.split()) > 5 for line in lines)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_is_shown_is_the_recipe_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "show", name]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("# ")
+    assert from_tree(TrainConfig, tomllib.loads(shown)) == find_recipe(name)()
+
+
+def test_a_name_that_is_none_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "show", "mlperf-dcn"]) == 2
+    assert "there is no recipe 'mlperf-dcn'; did you mean mlperf-dcnv2?" in capsys.readouterr().err
