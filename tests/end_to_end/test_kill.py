@@ -1,6 +1,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,41 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
         assert actual[name] == expected[name]
     steps = [json.loads(line)["step"] for line in (under_fire / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "records of the steps that were lost must be gone"
+
+
+def test_a_run_killed_on_its_way_to_the_same_verdict(tiny_world_dir: Path, tmp_path: Path) -> None:
+    """Adam's count, the best evaluation, the patience spent and the kept weights survive kills at random moments."""
+    words = ["demo", "--data", str(tiny_world_dir)]
+    for assignment in (
+        f"data.table_rows={[50] * 26}",
+        "data.global_batch=50",
+        "stop.max_epochs=8",
+        "stop.patience=5",
+        "tables.kind=adam",
+        "tables.lr=0.002",
+        "dense.kind=adamw",
+        "dense.lr=0.002",
+        "update.micro_batches=2",
+        "cadence.evaluate_every_epochs=0.25",
+        "cadence.log_every_steps=20",
+        "cadence.save_every_steps=35",
+    ):
+        words += ["--set", assignment]
+    results: list[dict[str, Any]] = []
+    for name, num_kills in (("left_alone", 0), ("under_fire", 2)):
+        killed = train_under_fire(words, tmp_path / name, num_kills=num_kills, rng=random.Random(2))
+        assert killed == num_kills
+        results.append(json.loads((tmp_path / name / "results.json").read_text()))
+    for key in ("step", "rows", "best", "ended_by", "validation", "test"):
+        assert results[0][key] == results[1][key], key
+    assert results[0]["ended_by"] == "patience"
+    assert model_bytes(tmp_path / "left_alone") == model_bytes(tmp_path / "under_fire")
+    best = results[0]["best"]["model"]
+    assert best.startswith("best/")
+    for file in ("dense.safetensors", "tables.safetensors"):
+        assert (tmp_path / "left_alone" / best / file).read_bytes() == (
+            tmp_path / "under_fire" / best / file
+        ).read_bytes()
 
 
 def test_left_over_scratch_directories_do_not_matter(tiny_world_dir: Path, tmp_path: Path) -> None:

@@ -1,17 +1,16 @@
 """Runs that end by their validation AUROC, remember the best, and do so whether or not they were interrupted."""
 
 import json
-import random
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from recmill.config import from_tree
 from recmill.data.split import SplitName
+from recmill.errors import RunError
 from recmill.metrics import ClickMetrics
 from recmill.train import job, loop
 from recmill.train.assemble import assemble
@@ -22,8 +21,8 @@ from recmill.train.inputs import Inputs
 from recmill.train.job import run_job
 from recmill.train.limits import limit_reached
 from recmill.train.progress import Best, Progress
+from recmill.train.run import find_best_model
 from recmill.train.step import Parts
-from tests.laws.kill import model_bytes, train_under_fire
 from tests.train.conftest import Resolve
 from tests.train.test_loop import read_records
 
@@ -94,6 +93,7 @@ def test_patience_runs_out_and_the_best_model_is_kept(
         assert (resumed["step"], resumed["best"]["step"], resumed["best"]["auroc"]) == (19, 18, 0.9)
     kept = sorted(path.name for path in (tmp_path / "run" / "best").iterdir())
     assert kept == ["step_0000000006", "step_0000000018"], "the one before is the best of a checkpoint still kept"
+    assert find_best_model(tmp_path / "run").name == "step_0000000018"
     alone = resolve("stop.max_steps=18")
     run_job(alone, tmp_path / "alone")
     assert auroc_of(alone, tmp_path / "run" / "best" / "step_0000000018") == auroc_of(alone, tmp_path / "alone/model")
@@ -106,6 +106,10 @@ def test_weights_of_the_best_are_not_kept_unless_wanted(
     results = run_job(resolve(*WATCHED, "cadence.keep_best=false", "stop.max_steps=8"), tmp_path / "run")
     assert results["best"] == {"auroc": 0.6, "step": 3, "model": None}
     assert not (tmp_path / "run" / "best").exists()
+    with pytest.raises(RunError, match=r"kept no best weights \(cadence.keep_best\); judge the last ones without"):
+        find_best_model(tmp_path / "run")
+    with pytest.raises(RunError, match=r"has no results.json: the run is not finished"):
+        find_best_model(tmp_path)
 
 
 def test_a_run_without_evaluations_is_best_at_its_end(resolve: Resolve, tmp_path: Path) -> None:
@@ -121,41 +125,6 @@ def test_a_batch_larger_than_the_data_is_told(
     told = " ".join(capfd.readouterr().err.split())
     assert "warning: data.global_batch = 5,000 is more than the about 2,0" in told
     assert "lower data.global_batch" in told
-
-
-def test_a_run_killed_on_its_way_to_the_same_verdict(tiny_world_dir: Path, tmp_path: Path) -> None:
-    """Adam's count, the best evaluation, the patience spent and the kept weights survive kills at random moments."""
-    words = ["demo", "--data", str(tiny_world_dir)]
-    for assignment in (
-        f"data.table_rows={[50] * 26}",
-        "data.global_batch=50",
-        "stop.max_epochs=8",
-        "stop.patience=5",
-        "tables.kind=adam",
-        "tables.lr=0.002",
-        "dense.kind=adamw",
-        "dense.lr=0.002",
-        "update.micro_batches=2",
-        "cadence.evaluate_every_epochs=0.25",
-        "cadence.log_every_steps=20",
-        "cadence.save_every_steps=35",
-    ):
-        words += ["--set", assignment]
-    results: list[dict[str, Any]] = []
-    for name, num_kills in (("left_alone", 0), ("under_fire", 2)):
-        killed = train_under_fire(words, tmp_path / name, num_kills=num_kills, rng=random.Random(2))
-        assert killed == num_kills
-        results.append(json.loads((tmp_path / name / "results.json").read_text()))
-    for key in ("step", "rows", "best", "ended_by", "validation", "test"):
-        assert results[0][key] == results[1][key], key
-    assert results[0]["ended_by"] == "patience"
-    assert model_bytes(tmp_path / "left_alone") == model_bytes(tmp_path / "under_fire")
-    best = results[0]["best"]["model"]
-    assert best.startswith("best/")
-    for file in ("dense.safetensors", "tables.safetensors"):
-        assert (tmp_path / "left_alone" / best / file).read_bytes() == (
-            tmp_path / "under_fire" / best / file
-        ).read_bytes()
 
 
 def test_a_share_of_the_steps_cannot_change_with_the_steps(tiny_config: TrainConfig, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from recmill.data.batch import Batch
 from recmill.errors import ConfigError, NonFiniteLoss
+from recmill.train import job
 from recmill.train.assemble import assemble
 from recmill.train.job import run_job
 from recmill.train.precision import LossScale, Precision
@@ -17,6 +18,7 @@ from recmill.train.step import Parts, cut_rows, take_step
 from tests.laws.moves import assert_moves_what_it_touches
 from tests.train.conftest import Resolve
 from tests.train.test_checkpoint import bytes_of, train_steps
+from tests.train.test_loop import read_records
 from tests.train.test_step import first_batch
 
 TABLES_AND_LAYERS = [("sgd", "sgd"), ("adagrad", "adagrad"), ("rowwise_adam", "adam")]
@@ -147,6 +149,19 @@ def test_a_dynamic_scale_finds_its_size_and_the_step_counts_again(resolve: Resol
     assert parts.tables.num_updates == 1
     assert 2.0**112 < parts.loss_scale.scale < 2.0**132
     assert_moves_what_it_touches(parts.tables, batch.columns.ids, step)
+
+
+def test_skipped_steps_are_told_by_records_and_results(
+    resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "refuse_on_cpu", lambda _precision: None)
+    config = resolve("precision.kind=fp16", "precision.scale=1e39", "stop.max_steps=10", "cadence.log_every_steps=1")
+    results = run_job(config, tmp_path / "run")
+    assert results["step"] == 10, "a skipped step has spent its rows"
+    assert 0 < results["skipped_steps"] <= 10
+    assert results["loss_scale"] == 1e39 / 2 ** results["skipped_steps"]
+    told = [record["skipped_steps"] for record in read_records(tmp_path / "run") if record["kind"] == "train"]
+    assert told == [min(step, results["skipped_steps"]) for step in range(1, 11)]
 
 
 def test_the_scale_grows_after_so_many_good_steps_in_a_row() -> None:

@@ -19,6 +19,7 @@ def add_parser(verbs: Verbs) -> None:
         metavar="N",
         help="judge the first N batches only; 0: all (as the run's settings say)",
     )
+    parser.add_argument("--best", action="store_true", help="the weights with the best validation AUROC, not the last")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run_verb=run)
@@ -33,14 +34,14 @@ def run(args: argparse.Namespace) -> int:
     from recmill.train.config import TrainConfig
     from recmill.train.evaluate import evaluate
     from recmill.train.inputs import Inputs
-    from recmill.train.run import MODEL, read_run_config
+    from recmill.train.run import MODEL, find_best_model, read_run_config
 
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
     limit = [] if args.max_batches is None else [f"data.max_{args.split}_batches={args.max_batches}"]
     config = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *limit]))
     with Inputs(config) as inputs:
         parts = assemble(config)
-        read_model(args.run_dir / MODEL, parts)
+        read_model(find_best_model(args.run_dir) if args.best else args.run_dir / MODEL, parts)
         evaluation = evaluate(parts, inputs, args.split)
     print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())
     return 0

@@ -148,6 +148,8 @@ def print_results(results: dict[str, Any], run_dir: Path) -> None:
     print(", ".join(told))
     judged = [f"{results[split]['auroc']} on {told_split(split, results)}" for split in ("validation", "test")]
     print(f"AUROC {', '.join(judged)}")
+    if results["best"] and results["best"]["step"] < results["step"]:
+        print(f"best AUROC on validation {results['best']['auroc']} after step {results['best']['step']:,}")
     print(f"run directory: {run_dir}")
 
 

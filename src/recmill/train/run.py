@@ -60,6 +60,16 @@ def read_run_config(run_dir: Path) -> TrainConfig:
     return from_tree(TrainConfig, read_toml(run_dir / CONFIG))
 
 
+def find_best_model(run_dir: Path) -> Path:
+    """The weights with the best validation AUROC of a finished run."""
+    if not (run_dir / RESULTS).is_file():
+        raise RunError(f"{run_dir} has no {RESULTS}: the run is not finished; go on with --resume")
+    best = json.loads((run_dir / RESULTS).read_text())["best"]
+    if best is None or best["model"] is None:
+        raise RunError(f"{run_dir} kept no best weights (cadence.keep_best); judge the last ones without --best")
+    return run_dir / str(best["model"])
+
+
 @dataclass
 class Interval:
     """What has been noted since the last log record."""
