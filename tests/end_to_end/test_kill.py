@@ -7,7 +7,6 @@ import pytest
 from recmill.train.job import run_job
 from tests.laws.kill import model_bytes, train_under_fire
 
-
 WITH_STATE = ("model.kind=dnn", "model.dropout_frac=0.2", "model.batch_norm=true")
 
 
