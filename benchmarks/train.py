@@ -1,4 +1,4 @@
-"""Samples per second of DLRM training on this CPU, four ways that take turns:
+"""Samples per second of training DLRM or DCN v2 on this CPU, four ways that take turns:
 
 raw      recmill from raw text: parsed, encoded, shuffled and batched while it trains
 memory   recmill from batches that lie ready in memory
@@ -20,11 +20,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.plain_dlrm import PlainDlrm
+from benchmarks.plain_dcn import PlainDcn
+from benchmarks.plain_dlrm import PlainDlrm, build_optimizers
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.cli.train import taken_over
 from recmill.config import from_tree, with_assignments
@@ -32,6 +34,7 @@ from recmill.data.batch import Batch
 from recmill.data.opening import open_splits
 from recmill.data.prepare import PrepareJob, prepare
 from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.models.kind import without_other_kind
 from recmill.recipes import find_recipe
 from recmill.train.assemble import assemble
 from recmill.train.config import TrainConfig
@@ -41,6 +44,9 @@ from recmill.train.step import Parts, take_step
 WARM_STEPS = 3
 # Rows of a Criteo block of 256 KiB: how many rows a lane hands out before it opens the next block.
 BLOCK_ROWS = 1100
+PLAIN: dict[str, type[Any]] = {"dlrm": PlainDlrm, "dcn": PlainDcn}
+# The published rank, and for embeddings of 16 about the quarter of the width that keeps a full matrix's accuracy.
+CROSS_RANK = {"small": 128, "mlperf": 512}
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Bench:
         with self.inputs.open_training(None) as stream:
             return self._time(lambda step: take_step(self.parts, next(stream), step))
 
-    def time_plain(self, model: PlainDlrm, optimizers: Sequence[torch.optim.Optimizer]) -> float:
+    def time_plain(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> float:
         """Seconds for a turn of the rival."""
         source = itertools.cycle(self.batches)
 
@@ -107,8 +113,9 @@ def _loss(logits: Tensor, labels: object) -> Tensor:
 def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     """All four, turn by turn."""
     config = bench.parts.config
-    plain = PlainDlrm(config.model, len(config.data.schema_of_rows.dense_names), config.data.num_table_rows)
-    optimizers = plain.build_optimizers(config.dense.kind, config.dense.lr)
+    build_plain = PLAIN[config.model.kind]
+    plain = build_plain(config.model, len(config.data.schema_of_rows.dense_names), config.data.num_table_rows)
+    optimizers = build_optimizers(plain, config.dense.kind, config.dense.lr)
     contenders: dict[str, Callable[[], float]] = {
         "raw": bench.time_raw,
         "memory": lambda: bench.time_recmill(bench.batches),
@@ -127,6 +134,7 @@ def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     }
     report.notes = {
         "model": model,
+        "arch": config.model.kind,
         "optimizer": config.tables.kind,
         "table rows": sum(config.data.num_table_rows),
         "batch": config.data.global_batch,
@@ -162,13 +170,14 @@ def measure_prepared(config: TrainConfig, scratch: Path, *, rounds: int) -> Repo
     return report
 
 
-def build_config(model: str, data_dir: Path, optimizer: str) -> TrainConfig:
+def build_config(model: str, arch: str, data_dir: Path, optimizer: str) -> TrainConfig:
     """The recipe of that name, endless, with one optimizer for all contenders."""
-    tree = find_recipe(model)().model_dump(mode="json", exclude_none=True)
     changes = [f"data.dir={str(data_dir)!r}", f"tables.kind={optimizer}", f"dense.kind={optimizer}"]
-    return from_tree(
-        TrainConfig, with_assignments(tree, [*changes, "tables.lr=0.01", "dense.lr=0.01", "stop.max_epochs=0"])
-    )
+    changes += ["tables.lr=0.01", "dense.lr=0.01", "stop.max_epochs=0", f"model.kind={arch}"]
+    changes += [f"model.cross_rank={CROSS_RANK[model]}"] if arch == "dcn" else []
+    tree = find_recipe(model)().model_dump(mode="json", exclude_none=True)
+    tree = without_other_kind(tree, with_assignments({}, changes))
+    return from_tree(TrainConfig, with_assignments(tree, changes))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -178,6 +187,7 @@ def main(argv: Sequence[str]) -> int:
     )
     add_common_options(parser, rounds=9)
     parser.add_argument("--model", choices=("small", "mlperf"), default="small")
+    parser.add_argument("--arch", choices=tuple(PLAIN), default="dlrm", help="dot products or cross layers (dlrm)")
     parser.add_argument(
         "--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)"
     )
@@ -187,7 +197,7 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         data_dir = Path(scratch) / "data"
         write_criteo(SynthSpec(rows=args.rows, days=2, seed=0, scale=0.02), data_dir)
-        config = build_config(args.model, data_dir, args.optimizer)
+        config = build_config(args.model, args.arch, data_dir, args.optimizer)
         if args.vocabulary:
             measure_prepared(config, Path(scratch), rounds=args.rounds).show(as_json=args.json)
             return 0
