@@ -285,7 +285,7 @@ AVERAGED = (TableSpec("one", 50, 1, "mean"), TableSpec("many", 7, 4, "mean"), Ta
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
 def test_fifty_averaged_steps_equal_torchs_embedding_bags(kind: TableOptimizerKind) -> None:
     """Each table in its own mode, with rows of the batch that hold no value."""
-    tables = LocalTables(AVERAGED, DIM, TableOptimizer(kind=kind, lr=LR, eps=EPS), seed=0)
+    tables = LocalTables(AVERAGED, DIM, optimizer_of(kind), seed=0)
     copies = [
         torch.nn.EmbeddingBag.from_pretrained(
             torch.from_numpy(tables.weights(spec.name).copy()), freeze=False, mode=spec.pooling

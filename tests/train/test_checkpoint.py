@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from recmill.errors import RunError
+from recmill.files import write_manifest
 from recmill.train.assemble import assemble
-from recmill.train.checkpoint import read_checkpoint, read_model, write_checkpoint, write_model
+from recmill.train.checkpoint import COUNTERS, read_checkpoint, read_model, write_checkpoint, write_model
 from recmill.train.config import TrainConfig
 from recmill.train.inputs import Inputs
 from recmill.train.progress import Progress
@@ -123,3 +124,12 @@ def test_restore_falls_back_on_the_newest_intact_checkpoint(resolve: Resolve, op
     (newer / "manifest.json").unlink()
     (older / "manifest.json").unlink()
     assert open_run(config).restore(assemble(config)).step == 0
+
+
+def test_a_checkpoint_of_an_older_version_is_refused_by_name(resolve: Resolve, tmp_path: Path) -> None:
+    parts = assemble(resolve())
+    write_checkpoint(tmp_path / "saved", parts, train_steps(parts, 1))
+    (tmp_path / "saved" / COUNTERS).unlink()
+    write_manifest(tmp_path / "saved", kind="checkpoint", step=1)
+    with pytest.raises(RunError, match=r"saved has no counters.json: an older version saved it"):
+        read_checkpoint(tmp_path / "saved", parts)

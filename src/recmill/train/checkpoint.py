@@ -53,6 +53,8 @@ def read_checkpoint(directory: Path, parts: Parts) -> Progress:
     read_model(directory, parts)
     _fill(_table_state(parts), directory / TABLE_STATE)
     _restore_optimizer(parts, load_file(directory / OPTIMIZER))
+    if not (directory / COUNTERS).is_file():
+        raise RunError(f"{directory} has no {COUNTERS}: an older version saved it; go on with that one, or train anew")
     counters = json.loads((directory / COUNTERS).read_text())
     parts.tables.num_updates = counters["table_updates"]
     if parts.loss_scale:
