@@ -49,6 +49,20 @@ def test_an_error_reaches_whoever_asks_for_that_result_and_nobody_else() -> None
     pool.close()
 
 
+def test_an_interrupt_ends_whoever_asks_at_once() -> None:
+    """And not the one who will ask for the call in which it came, perhaps never."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    pool = LazyPool(1)
+    wanted = pool.submit(lambda: 1)
+    pool.submit(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        wanted.result()
+    pool.close()
+
+
 @pytest.mark.parametrize("build", [LazyPool, EagerPool])
 def test_a_closed_pool_leaves_no_thread(build: Callable[[int], LazyPool | EagerPool]) -> None:
     before = set(threading.enumerate())

@@ -77,13 +77,13 @@ class _Call(Generic[T]):
         self._pool = pool
         self._call: Callable[[], T] | None = call
         self._value: T
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     def make(self) -> None:
         assert self._call is not None
         try:
             self._value = self._call()
-        except BaseException as error:
+        except Exception as error:  # Ctrl-C is not this call's: it ends whoever asked, now
             self._error = error
         self._call = None
 
