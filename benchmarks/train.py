@@ -7,8 +7,8 @@ dense    recmill's layers alone, on embeddings that are given: what no engine fo
 
 All use the same optimizer. The dense contender computes the gradient of the embeddings too, as every engine needs it.
 The raw contender opens its stream anew in every round and is timed from the moment its first blocks are parsed, over
-at least one full turn of its lanes, so that it parses as many rows as it trains on. What is to be told apart, raw and
-memory, is closer than the noise of this kind of machine from one second to the next: they take their steps in turn.
+at least one full turn of its lanes, so that it parses as many rows as it trains on. Raw, memory and dense are closer
+than a shared machine is to itself from one second to the next: these three take their steps in turn.
 
 With --vocabulary only two take turns: raw text encoded with a vocabulary on the fly, and the same rows prepared as npy.
 """
@@ -65,14 +65,19 @@ class Bench:
             return self._time(lambda step: take_step(self.parts, next(stream), step))
 
     def time_recmill(self) -> dict[str, float]:
-        """Seconds for a turn from raw text and for one on batches in memory, step by step in turn."""
-        taken = {"raw": 0.0, "memory": 0.0}
+        """Seconds for a turn from raw text, one on batches in memory and one of the layers alone, step by step."""
+        taken = {"raw": 0.0, "memory": 0.0, "dense": 0.0}
         with self.inputs.open_training(None) as stream:
-            sources = {"raw": stream, "memory": itertools.cycle(self.batches)}
+            source, layers = itertools.cycle(self.batches), self._layers_alone()
+            steps: dict[str, Callable[[int], object]] = {
+                "raw": lambda step: take_step(self.parts, next(stream), step),
+                "memory": lambda step: take_step(self.parts, next(source), step),
+                "dense": layers,
+            }
             for i in range(WARM_STEPS + self.num_steps):
-                for name in ("raw", "memory") if i % 2 == 0 else ("memory", "raw"):
+                for name in list(steps)[:: 1 if i % 2 == 0 else -1]:
                     began = time.perf_counter()
-                    take_step(self.parts, next(sources[name]), i)
+                    steps[name](i)
                     taken[name] += (time.perf_counter() - began) if i >= WARM_STEPS else 0.0
         return taken
 
@@ -90,8 +95,8 @@ class Bench:
 
         return self._time(step)
 
-    def time_dense(self) -> float:
-        """Seconds for a turn of the layers alone."""
+    def _layers_alone(self) -> Callable[[int], object]:
+        """A step of the layers on embeddings that are given."""
         source = itertools.cycle(self.batches)
         emb_BFD = torch.randn(*self.batches[0].columns.ids.shape, self.parts.tables.dim).mul_(0.01).requires_grad_()
 
@@ -103,7 +108,7 @@ class Bench:
             self.parts.optimizer.zero_grad(set_to_none=True)
             emb_BFD.grad = None
 
-        return self._time(step)
+        return step
 
     def _time(self, step: Callable[[int], object]) -> float:
         for i in range(WARM_STEPS):
@@ -126,7 +131,6 @@ def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     optimizers = build_optimizers(plain, config.dense.kind, config.dense.lr)
     turns: list[Callable[[], dict[str, float]]] = [
         bench.time_recmill,
-        lambda: {"dense": bench.time_dense()},
         lambda: {"plain": bench.time_plain(plain, optimizers)},
     ]
     timings = share_turns(turns, rounds=rounds)
