@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Heavy packages and the only places that may import them.
 GUESTS = {
     "torch": ("world.py", "embeddings/", "models/", "train/", "cli/doctor.py"),
-    "torchrec": (),
+    "torchrec": ("embeddings/shard.py",),
     "fbgemm_gpu": (),
     "polars": (),
     "pyarrow": ("data/store/parquet.py",),

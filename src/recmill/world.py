@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.errors import ConfigError
+from recmill.errors import ConfigError, PeerFailed, RecmillError
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -142,6 +142,28 @@ class Group:
         dist.all_reduce(total)
         return np.asarray(total.cpu().numpy())
 
+    def stack(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What each process has, an array of the same shape, in the order of their ranks along a new first axis."""
+        if self.world.size == 1:
+            return values[None]
+        import torch
+        import torch.distributed as dist
+
+        mine = torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+        rows = [torch.empty_like(mine) for _ in range(self.world.size)]
+        dist.all_gather(rows, mine)
+        return np.asarray(torch.stack(rows).cpu().numpy())
+
+    def join_rows(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The rows of all processes, which may have different numbers of them, one behind the other."""
+        if self.world.size == 1:
+            return values
+        counts = self.stack(np.array([len(values)])).ravel()
+        padded = np.zeros((counts.max(), *values.shape[1:]), values.dtype)
+        padded[: len(values)] = values
+        stacked = self.stack(padded)
+        return np.concatenate([rows[:count] for rows, count in zip(stacked, counts, strict=True)])
+
     def gather(self, value: Any) -> list[Any]:
         """What each process has, in the order of their ranks."""
         if self.world.size == 1:
@@ -162,6 +184,20 @@ class Group:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A body that all processes leave, or none: where one is in error, all are."""
+        error: RecmillError | None = None
+        try:
+            yield
+        except RecmillError as caught:
+            error = caught
+        statuses = [status for status in self.gather(error.exit_status if error else None) if status is not None]
+        if error is not None:
+            raise error
+        if statuses:
+            raise PeerFailed(statuses[0])
+
     def wait_for_all(self) -> None:
         """Return when all processes have come to this point."""
         self.add_up(np.zeros(1))
@@ -172,13 +208,14 @@ class Group:
 
 
 @contextmanager
-def joined(world: World, *, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
-    """The group of all processes, for as long as the body runs."""
-    if world.size == 1:
+def joined(world: World, *, is_sharded: bool = True, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
+    """The group of all processes, for as long as the body runs; who is alone needs none, unless the tables do."""
+    if world.size == 1 and not is_sharded:
         yield Group(world)
         return
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import HashStore
 
     if world.device != "cpu":
         torch.cuda.set_device(world.device)
@@ -191,7 +228,11 @@ def joined(world: World, *, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
         MASTER_ADDR=world.address,
         MASTER_PORT=str(world.port),
     )
-    dist.init_process_group("gloo" if world.device == "cpu" else "nccl", timeout=timedelta(seconds=timeout_s))
+    backend, timeout = "gloo" if world.device == "cpu" else "nccl", timedelta(seconds=timeout_s)
+    if world.size == 1:  # nobody to meet, so no port
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=timeout)
+    else:
+        dist.init_process_group(backend, timeout=timeout)
     try:
         yield Group(world)
     finally:

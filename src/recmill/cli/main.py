@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from recmill.cli import audit, bench, demo, doctor, evaluate, plan, prepare, recipes, schema, split, synth, train
-from recmill.errors import RecmillError
+from recmill.errors import PeerFailed, RecmillError
 
 INTERRUPTED = 130
 
@@ -27,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     try:
         return int(args.run_verb(args))
+    except PeerFailed as error:
+        return error.exit_status
     except RecmillError as error:
         if args.debug:
             raise

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Verbs = Any  # argparse's own type of a group of subparsers is private
 
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
-CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches")
+CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches", "sharding.")
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -25,7 +25,14 @@ def add_parser(verbs: Verbs) -> None:
         "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
     )
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
-    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
+    parser.add_argument(
+        "--run",
+        "--run-dir",  # torchrun takes --run for one of its own options
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="run directory to write",
+    )
     add_set_option(parser, "one setting, e.g. dense.lr=0.01")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
     existing = parser.add_mutually_exclusive_group()
@@ -42,10 +49,12 @@ def add_set_option(parser: argparse.ArgumentParser, explanation: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Resolve the settings and train."""
     from recmill.train.job import run_job
+    from recmill.world import read_world
 
     config = resumed_config(args) if args.resume else resolved_config(args)
     results = run_job(config, args.run, resume=args.resume, overwrite=args.overwrite)
-    print_results(results, args.run)
+    if read_world().is_main:
+        print_results(results, args.run)
     return 0
 
 
