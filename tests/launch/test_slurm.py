@@ -52,20 +52,24 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def start_script(cluster_dir: Path, program: str, max_restarts: int = 0) -> subprocess.Popen[str]:
+def start_script(
+    cluster_dir: Path, program: str, max_restarts: int = 0, preempted: str = "None"
+) -> subprocess.Popen[str]:
     """The script, where `srun` is a process of this machine which forwards signals, and `scontrol` notes its words."""
     write_program(cluster_dir / "srun", 'shift; exec "$@"')
-    write_program(
-        cluster_dir / "scontrol",
-        f'[ "$1" = show ] && echo rack1 && echo rack2\necho "$@" >> {cluster_dir}/scontrol.log',
-    )
+    answers = f"""echo "$@" >> {cluster_dir}/scontrol.log
+        case "$2" in
+            hostnames) echo rack1; echo rack2;;
+            job) echo "   PreemptEligibleTime=2026-11-16T06:15:03 PreemptTime={preempted}";;
+        esac"""
+    write_program(cluster_dir / "scontrol", answers)
     job = Job("test", sys.executable, ("-c", program, str(cluster_dir)))
     words = {
         **os.environ,
         "PATH": f"{cluster_dir}:{os.environ['PATH']}",
         "SLURM_JOB_ID": "20017",
         "SLURM_JOB_NODELIST": "rack[1-2]",
-        "requeue": "yes",
+        "requeue": "yes",  # a word of the user's own, which is exported to the job
     }
     script = cluster_dir / "script"
     script.write_text(plan(job, SlurmOptions(max_restarts=max_restarts)).script)
@@ -88,6 +92,14 @@ def test_a_step_that_fails_is_started_again(max_restarts: int, status: int, star
     assert len((tmp_path / "starts").read_text()) == starts
     assert told.count("starting it again") == starts - 1
     assert "requeue" not in (tmp_path / "scontrol.log").read_text()
+
+
+def test_a_job_whose_hosts_are_taken_away_is_queued_again_at_once(tmp_path: Path) -> None:
+    """Slurm tells the processes only, and would take the script's end for the end of the job."""
+    with start_script(tmp_path, COUNTING, max_restarts=4, preempted="2026-11-16T06:15:06") as script:
+        script.communicate(timeout=60)
+    assert len((tmp_path / "starts").read_text()) == 1
+    assert (tmp_path / "scontrol.log").read_text().splitlines()[-1] == "requeue 20017"
 
 
 WAITING = """

@@ -28,7 +28,8 @@ def add_parser(verbs: Verbs) -> None:
         "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
     )
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
-    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
+    # under torchrun, which takes --run for a part of its own --run-path, it has the longer name
+    parser.add_argument("--run", "--run-dir", type=Path, required=True, metavar="DIR", help="run directory to write")
     add_set_option(parser, "one setting, e.g. dense.lr=0.01")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
     existing = parser.add_mutually_exclusive_group()

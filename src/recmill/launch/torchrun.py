@@ -1,5 +1,6 @@
 """torchrun: an agent on each host starts the processes, and starts all of them again when one has died."""
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,9 @@ def agent_arguments(job: Job, options: TorchrunOptions) -> tuple[str, ...]:
     words = ["-m", MODULE, *_meeting(job, options), "--nproc-per-node", str(job.procs)]
     words += ["--max-restarts", str(options.max_restarts)]
     words += ["--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1", "--shutdown-timeout", str(SHUTDOWN_S)]
-    return (*words, *job.arguments)
+    is_module = job.arguments[0] == "-m"
+    # without the dashes torchrun takes --run of `recmill train` for a part of its own --run-path
+    return (*words, *(["-m"] if is_module else []), "--", *job.arguments[is_module:])
 
 
 def _meeting(job: Job, options: TorchrunOptions) -> list[str]:
@@ -72,6 +75,8 @@ def submit(submission: Submission) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    for name in ("multiprocessing.api", "agent.server.api"):  # which process has died is told, and not who was stopped
+        logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.ERROR)
     words = submission.argv[submission.argv.index(MODULE) + 1 :]
     understand: Callable[[Sequence[str]], Any] = run.parse_args
     be_agent: Callable[[Any], None] = run.run

@@ -24,6 +24,7 @@ while true; do
     wait $step; status=$?
     while kill -0 $step 2>/dev/null; do wait $step; status=$?; done  # a signal ends only the waiting
     [ $status -eq 0 ] && exit 0
+    scontrol show job $SLURM_JOB_ID | grep -q ' PreemptTime=[0-9]' && requeue=yes
     [ "$requeue" ] && exec scontrol requeue $SLURM_JOB_ID
     [ "$stop" ] || [ $restarts_left -eq 0 ] && exit $status
     restarts_left=$((restarts_left - 1))
