@@ -4,8 +4,10 @@ torchrun's words are the common tongue. Slurm's, Open MPI's and PMI's are transl
 `mpiexec` and `torchrun` start the same program in the same way.
 """
 
+import ctypes
 import os
 import re
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ _DIALECTS: tuple[tuple[str, tuple[str, str, str, str]], ...] = (
 )
 DEFAULT_PORT = 29400
 PORTS_OF_JOBS = 10_000  # a job of Slurm takes one of so many, by its number
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl.h
 TIMEOUT_S = 300.0  # how long one process waits for another before it takes it for lost
 
 
@@ -212,6 +215,8 @@ class Group:
 @contextmanager
 def joined(world: World, *, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
     """The group of all processes, for as long as the body runs."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        _end_with_parent()
     if world.size == 1:
         yield Group(world)
         return
@@ -240,3 +245,10 @@ def joined(world: World, *, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
         yield Group(world)
     finally:
         dist.destroy_process_group()
+
+
+def _end_with_parent() -> None:
+    """Have the system kill this process when torchrun's agent is killed, or it would go on training unseen."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:  # Linux alone has it
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

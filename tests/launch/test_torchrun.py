@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from recmill.errors import ConfigError
@@ -99,3 +100,25 @@ def test_what_the_agent_is_told_reaches_its_processes(number: signal.Signals, tm
     assert agent.returncode == 128 + number
     assert [(tmp_path / f"told_{rank}").read_text() for rank in (0, 1)] == [number.name] * 2
     assert complaints == ""
+
+
+JOINED = """
+import os, pathlib, sys, time
+from recmill.world import joined, read_world
+with joined(read_world()):
+    pathlib.Path(sys.argv[1], f"ready_{os.environ['RANK']}").write_text(str(os.getpid()))
+    time.sleep(100)
+"""
+
+
+def test_processes_do_not_outlive_an_agent_that_is_killed(tmp_path: Path) -> None:
+    program = tmp_path / "waits.py"
+    program.write_text(JOINED)
+    with subprocess.Popen([sys.executable, "-c", AGENT, "0", str(program), str(tmp_path)]) as agent:
+        ready = [tmp_path / "ready_0", tmp_path / "ready_1"]
+        while not all(path.exists() and path.read_text() for path in ready):
+            assert agent.poll() is None
+            time.sleep(0.05)
+        agent.kill()
+    for path in ready:
+        assert psutil.wait_procs([p for p in psutil.process_iter() if p.pid == int(path.read_text())], 20)[1] == []
