@@ -72,7 +72,7 @@ def test_processes_are_given_the_same_words_but_for_their_number(
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *("--nproc-per-node", "2", "--max-restarts", "4"),
     )
-    assert submission.argv[-len(words) - 4 :] == ("-m", "recmill", "train", "demo", *words)
+    assert submission.argv[-len(words) - 5 :] == ("-m", "--", "recmill", "train", "demo", *words)
     assert submission.environment == {"OMP_NUM_THREADS": "3", "NUMBA_NUM_THREADS": "3"}
     assert list(tmp_path.iterdir()) == []
 
