@@ -24,11 +24,11 @@ def test_the_same_words_start_a_run_and_go_on_with_it(
     words = ["train", "demo", "--data", str(tiny_world_dir), "--run", str(run_dir), "--start-or-resume", *TINY]
     words += ["--set", "stop.max_steps=6", "--set", "cadence.save_every_steps=2"]
 
-    def die_while_judging(*_: object) -> None:
+    def die_at_the_end(*_: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("recmill.train.job.evaluate", die_while_judging)
+        patch.setattr("recmill.train.run.Run.finish", die_at_the_end)
         with pytest.raises(Killed):
             main(words)
     assert not (run_dir / "results.json").exists()

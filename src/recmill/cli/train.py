@@ -95,7 +95,8 @@ def without_procs(words: list[str]) -> list[str]:
 
 def chosen_config(args: argparse.Namespace) -> tuple["TrainConfig", bool]:
     """The settings, and whether they are those of a run to go on with."""
-    from recmill.train.run import CONFIG, read_run_config
+    from recmill.train.checkpoint import CONFIG
+    from recmill.train.run import read_run_config
 
     if args.resume:
         return resumed_config(args), True
