@@ -17,6 +17,7 @@ from recmill.observe.environment import describe_environment
 from recmill.observe.record import Recorder
 from recmill.train.checkpoint import CONFIG
 from recmill.train.config import TrainConfig
+from recmill.train.ledger import Ledger, forget_behind
 from recmill.train.limits import limit_reached
 from recmill.train.lock import LOCK
 from recmill.train.progress import Progress
@@ -101,6 +102,7 @@ class Run:
         self._interval = Interval(self._latest)
         self._judged: tuple[int, Evaluation] | None = None
         self._recorder: Recorder | None = None
+        self._ledger: Ledger | None = None
         cadence = task.settings.cadence
         self.saver = Saver(
             run_dir, self._group, keep=cadence.keep_checkpoints, score_name=task.score_name, tell=self.tell
@@ -115,6 +117,8 @@ class Run:
         self.saver.__exit__(kind, error, trace)
         if self._recorder:
             self._recorder.close()
+        if self._ledger:
+            self._ledger.close()
 
     def tell(self, line: str) -> None:
         """A line that stays on the screen."""
@@ -133,12 +137,19 @@ class Run:
         """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
         self._latest = self.saver.restore(task.state)
         self._interval = Interval(self._latest)
+        if task.settings.cadence.keep_ledger:
+            if self._world.is_main:
+                forget_behind(self.dir, self._latest.step)
+            self._group.wait_for_all()
+            self._ledger = Ledger(self.dir, self._world.rank)
         return self._latest
 
     def note(self, progress: Progress, taken: Taken) -> None:
         """One more step is done."""
         self._latest = progress
         self._interval.loss_sum += taken.loss * taken.spent.num_rows
+        if self._ledger and taken.columns:
+            self._ledger.note(progress.step, taken.columns)
         if self._world.is_main and self._line.wants_update:
             self._line.update(self._describe(progress))
 
