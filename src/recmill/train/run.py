@@ -19,7 +19,6 @@ from recmill.train.checkpoint import CONFIG
 from recmill.train.config import TrainConfig
 from recmill.train.ledger import Ledger, forget_behind
 from recmill.train.limits import limit_reached
-from recmill.train.lock import LOCK
 from recmill.train.progress import Progress
 from recmill.train.saver import Saver
 from recmill.train.task import Evaluation, Taken, Task
@@ -32,13 +31,14 @@ MODEL = "model"
 def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
     """An empty run directory with its settings and environment; an occupied one is refused or, if asked, emptied."""
     refuse_file(run_dir)
-    occupants = [path for path in run_dir.iterdir() if path.name != LOCK] if run_dir.is_dir() else []
+    # hidden are the lock, which this run holds, and what a killed one was about to write
+    occupants = [path for path in run_dir.iterdir() if not path.name.startswith(".")] if run_dir.is_dir() else []
     if occupants:
         if not overwrite:
             raise RunError(f"{run_dir} is not empty; continue it with --resume, replace it with --overwrite")
         if not (run_dir / CONFIG).is_file():
             raise RunError(f"{run_dir} is not a run directory (it has no {CONFIG}); --overwrite will not delete it")
-        for path in occupants:  # the lock stays: this run holds it
+        for path in occupants:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     run_dir.mkdir(parents=True, exist_ok=True)
     write_atomic(run_dir / CONFIG, to_toml(config))
