@@ -10,11 +10,11 @@ from recmill.data.vocab import Vocabulary, VocabularyWriter
 from recmill.data.vocab_entries import form_of, read_entries
 from recmill.errors import RunError
 from recmill.train.extract import extract
+from recmill.train.progress import Progress
 from recmill.train.reshard import export
 from recmill.train.saved_state import open_state
 from tests.train.conftest import Resolve
 from tests.train.saved import save, save_of_two
-from tests.train.test_checkpoint import Progress
 
 
 def test_an_extracted_table_is_the_table(resolve: Resolve, tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_an_extracted_table_is_the_table(resolve: Resolve, tmp_path: Path) -> No
             np.testing.assert_array_equal(np.load(out), parts.tables.weights(table))
             assert extracted.shape == (50, 4)
             assert extracted.ids_path is None
-            assert extracted.note.startswith("they were made by modulo, from which values cannot be recovered")
+            assert extracted.note.startswith("ids were made by modulo, from which values cannot be recovered")
         out = tmp_path / f"{name}_state.npy"
         extract(open_state(tmp_path / name), "cat_1", out, "state")
         np.testing.assert_array_equal(np.load(out), parts.tables.state("cat_1"))

@@ -156,7 +156,7 @@ def test_a_run_that_goes_on_does_not_start_warm_again(
     assignments = (f"warm_start.from_dir={tmp_path / 'one'}", "stop.max_steps=0", "cadence.save_at_start=true")
     config: TrainConfig = resolve(*assignments, "data.global_batch=500")
     run_job(config, tmp_path / "warm")
-    assert capfd.readouterr().out.count("warm start: ") == 1
+    assert capfd.readouterr().err.count("warm start: ") == 1
     assert f'from_dir = "{tmp_path / "one"}"' in (tmp_path / "warm" / "config.toml").read_text()
     first = open_state(sorted((tmp_path / "warm" / "checkpoints").iterdir())[0])
     assert first.step == 0
@@ -165,5 +165,5 @@ def test_a_run_that_goes_on_does_not_start_warm_again(
     assert saved.tables.num_updates == 2
     before = (tmp_path / "warm" / "model" / "tables.safetensors").read_bytes()
     run_job(config, tmp_path / "warm", resume=True)
-    assert "warm start: " not in capfd.readouterr().out
+    assert "warm start: " not in capfd.readouterr().err
     assert (tmp_path / "warm" / "model" / "tables.safetensors").read_bytes() == before

@@ -2,14 +2,13 @@
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recmill.cli.train import Verbs
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from recmill.train.state_diff import StateDiff
 
 MIB = 1 << 20
@@ -75,15 +74,16 @@ def run_ls(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"saved": found}))
         return 0
-    table = _table("saved", step=True, MiB=True, rows=True, epoch=True, processes=True, best=False, state=False)
+    rows = list[list[str]]()
     for each in found:
         best = f"{each['best']['score']:.5f} after {each['best']['step']:,}" if each["best"] else "–"
         numbers = (each[key] for key in ("step", "bytes", "rows", "epoch", "processes"))
         cells = ["–" if number is None else f"{number:,}" for number in numbers]
         cells[1] = "–" if each["bytes"] is None else f"{each['bytes'] / MIB:,.1f}"
         name = str(Path(each["path"]).relative_to(args.run_dir))
-        table.add_row(name, *cells, best, "intact" if each["intact"] else "torn")
-    _print(table)
+        rows.append([name, *cells, best, "intact" if each["intact"] else "torn"])
+    numbers_in = {"step": True, "MiB": True, "rows": True, "epoch": True, "processes": True}
+    _print_table({"saved": False, **numbers_in, "best so far": False, "state": False}, rows)
     for each in found:
         if each["damage"]:
             print(f"torn: {each['damage']}")
@@ -123,14 +123,14 @@ def run_show(args: argparse.Namespace) -> int:
         if told:
             print(f"{title}: {told}")
     for title in ("tensors", "tables"):
-        last = {"lies in": False} if title == "tables" else {"": False}
-        table = _table(title, what=False, shape=True, dtype=False, norm=True, **last)
+        rows = list[list[str]]()
         for each in facts[title]:
             shape = " × ".join(f"{length:,}" for length in each["shape"]) or "1"
             pieces = [_told_piece(piece, each["shape"]) for piece in each.get("pieces", ())]
-            table.add_row(each["name"], each["what"], shape, each["dtype"], f"{each['norm']:.6g}", ", ".join(pieces))
-        if facts[title]:
-            _print(table)
+            rows.append([each["name"], each["what"], shape, each["dtype"], f"{each['norm']:.6g}", ", ".join(pieces)])
+        if rows:
+            last = "lies in" if title == "tables" else ""
+            _print_table({title: False, "what": False, "shape": True, "dtype": False, "norm": True, last: False}, rows)
     return 0
 
 
@@ -158,12 +158,13 @@ def run_diff(args: argparse.Namespace) -> int:
 
 def _show_diff(diff: "StateDiff") -> None:
     if diff.tensors:
-        table = _table("differs", differing=True, of=True, absolute=True, relative=True, shapes=False)
+        rows = list[list[str]]()
         for each in diff.tensors:
             shapes = "" if each.shapes[0] == each.shapes[1] else f"{each.shapes[0]} in A, {each.shapes[1]} in B"
             sizes = (f"{each.num_differing:,}", f"{each.num_values:,}")
-            table.add_row(each.name, *sizes, f"{each.max_absolute:.3g}", f"{each.max_relative:.3g}", shapes)
-        _print(table)
+            rows.append([each.name, *sizes, f"{each.max_absolute:.3g}", f"{each.max_relative:.3g}", shapes])
+        numbers_in = {"differing": True, "of": True, "largest": True, "relative": True}
+        _print_table({"tensor": False, **numbers_in, "": False}, rows)
     for side, names in (("A", diff.only_in_a), ("B", diff.only_in_b)):
         for name in names:
             print(f"only in {side}: {name}")
@@ -219,19 +220,11 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _table(first: str, **columns: bool) -> "Table":
-    """A table for a person; columns that are True hold numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column(first, overflow="fold")
-    for heading, is_number in columns.items():
-        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
-    return table
-
-
-def _print(table: "Table") -> None:
-    from rich.console import Console
-
-    Console().print(table)
+def _print_table(headings: Mapping[str, bool], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns, those of numbers to the right; no name is folded, so that it can be found and copied."""
+    lines = [list(headings), *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
+    for line in lines:
+        cells = zip(line, widths, headings.values(), strict=True)
+        padded = (cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in cells)
+        print("  ".join(padded).rstrip())

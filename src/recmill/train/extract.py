@@ -51,7 +51,7 @@ def extract(state: SavedState, table: str, out_path: Path, what: What = "weights
     try:
         note = _write_ids(state, table, shape[0], ids_path)
     except (DataError, ConfigError) as error:
-        note = f"the values behind them are not written: {error}"
+        note = f"what ids stand for is not written: {error}"
     return Extracted(shape, ids_path if ids_path.exists() else None, note)
 
 
@@ -73,12 +73,12 @@ def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
     """The side file, if there is a vocabulary; what is to be said of the ids."""
     tree = state.settings()
     if tree is None:
-        return f"no settings lie beside {state.directory}, so that nothing tells the values behind them"
+        return f"no settings lie beside {state.directory}, so that nothing tells what ids stand for"
     config = from_tree(TrainConfig, tree, where="the settings of the run")
     vocabulary = _open_vocabulary(config)
     if vocabulary is None:
         return (
-            f"they were made by {config.encoding.category}, from which values cannot be recovered; "
+            f"ids were made by {_method_of(config, table)}, from which values cannot be recovered; "
             "encode the values you look for to find their rows"
         )
     stated = next((column.table_rows for column in vocabulary.columns if column.name == table), None)
@@ -90,10 +90,16 @@ def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
 def _write_values(vocabulary: Vocabulary, schema: Schema, table: str, path: Path) -> str:
     form = form_of(schema, table)
     num_written = write_entries(path, read_entries(vocabulary, schema, table), form)
-    told = f"what they stand for is in {path} ({num_written:,} lines)"
+    told = f"what ids stand for is in {path} ({num_written:,} lines)"
     if form == "hash":
         told += "; the column holds strings, of which a vocabulary keeps hashes (xxh64) and not the text"
     return told
+
+
+def _method_of(config: TrainConfig, table: str) -> str:
+    """The encoding of a column: its own, or that of the run."""
+    columns = {column.name: column.encoding for column in config.data.schema_of_rows.of_role("category")}
+    return columns.get(table) or config.encoding.category
 
 
 def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
