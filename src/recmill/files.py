@@ -13,6 +13,7 @@ from typing import Any
 from recmill.errors import DataError, RunError
 
 MANIFEST = "manifest.json"
+_OWN_CHECKSUM = "manifest_sha256"
 
 
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
@@ -115,8 +116,26 @@ def list_files(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_listing(directory: Path, files: dict[str, dict[str, Any]], **content: Any) -> None:
-    """The manifest of files that are known to be on the disk, with their sizes and checksums."""
-    write_atomic(directory / MANIFEST, json.dumps({**content, "files": files}, indent=1))
+    """The manifest of files that are known to be on the disk, with their sizes and checksums, and one of its own."""
+    facts = {**content, "files": files}
+    write_atomic(directory / MANIFEST, json.dumps({**facts, _OWN_CHECKSUM: _checksum(facts)}, indent=1))
+
+
+def _checksum(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, indent=1).encode()).hexdigest()
+
+
+def read_listing(directory: Path) -> dict[str, Any]:
+    """The manifest of a directory, without a look at the files."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise RunError(f"{directory} is not complete: it has no {MANIFEST}")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        assert isinstance(manifest["files"], dict)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    return manifest
 
 
 def read_manifest(directory: Path, *, verify: bool = True) -> dict[str, Any]:
@@ -124,18 +143,26 @@ def read_manifest(directory: Path, *, verify: bool = True) -> dict[str, Any]:
 
     Without `verify` only names and sizes are compared, and checksums are not.
     """
-    path = directory / MANIFEST
-    if not path.is_file():
-        raise RunError(f"{directory} is not complete: it has no {MANIFEST}")
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        listed = manifest["files"]
-    except (json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
-    for name, facts in listed.items():
+    manifest = read_listing(directory)
+    if complaint := next(find_damage(directory, manifest, verify=verify), None):
+        raise RunError(complaint)
+    return manifest
+
+
+def find_damage(directory: Path, manifest: dict[str, Any], *, verify: bool = True) -> Iterator[str]:
+    """What is wrong with the files that a manifest lists, and with the manifest itself."""
+    facts = {key: value for key, value in manifest.items() if key != _OWN_CHECKSUM}
+    if verify and manifest.get(_OWN_CHECKSUM, _checksum(facts)) != _checksum(facts):
+        yield f"{directory / MANIFEST} is damaged: it is not what its own checksum says"
+        return  # nothing else that it says can be believed
+    for name, stated in manifest["files"].items():
         file = directory / name
         if not file.is_file():
-            raise RunError(f"{file} is missing, though {MANIFEST} lists it")
-        if file.stat().st_size != facts["bytes"] or (verify and sha256(file) != facts["sha256"]):
-            raise RunError(f"{file} is not the file that {MANIFEST} lists: its size or checksum differs")
-    return manifest
+            yield f"{file} is missing, though {MANIFEST} lists it"
+        elif file.stat().st_size != stated["bytes"] or (verify and sha256(file) != stated["sha256"]):
+            yield f"{file} is not the file that {MANIFEST} lists: its size or checksum differs"
+
+
+def has_own_checksum(manifest: dict[str, Any]) -> bool:
+    """Whether a manifest would notice that it has been altered itself."""
+    return _OWN_CHECKSUM in manifest

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from recmill.cli import (
     audit,
     bench,
+    checkpoint,
     demo,
     doctor,
     evaluate,
@@ -31,7 +32,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in (demo, synth, split, schema, audit, prepare, recipes, plan, train, launch, evaluate, bench, doctor):
+    for verb in (demo, synth, split, schema, audit, prepare, recipes, plan, train, launch):
+        verb.add_parser(verbs)
+    for verb in (evaluate, checkpoint, bench, doctor):
         verb.add_parser(verbs)
     return parser
 

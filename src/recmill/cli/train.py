@@ -32,6 +32,9 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--run", "--run-dir", type=Path, required=True, metavar="DIR", help="run directory to write")
     add_set_option(parser, "one setting, e.g. dense.lr=0.01")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
+    parser.add_argument(
+        "--warm-start", type=Path, metavar="PATH", help="begin with the tables of this checkpoint, model or run"
+    )
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the run directory")
     existing.add_argument("--overwrite", action="store_true", help="replace the run directory")
@@ -192,7 +195,15 @@ def refuse_another_run(before: "TrainConfig", after: "TrainConfig", run_dir: Pat
 def option_assignments(args: argparse.Namespace) -> list[str]:
     """The options that stand for settings."""
     data = [f"data.dir={str(args.data.resolve())!r}"] if args.data is not None else []
-    return data + ([f"data.bad_rows={args.bad_rows}"] if args.bad_rows is not None else [])
+    data += [f"data.bad_rows={args.bad_rows}"] if args.bad_rows is not None else []
+    return data + warm_start_assignments(getattr(args, "warm_start", None))
+
+
+def warm_start_assignments(path: Path | None) -> list[str]:
+    """The setting --warm-start stands for; of a run, the very checkpoint that is its newest now."""
+    from recmill.train.saved_state import open_state
+
+    return [f"warm_start.from_dir={str(open_state(path).directory.resolve())!r}"] if path is not None else []
 
 
 def schema_assignments(name: str | None) -> list[str]:

@@ -15,6 +15,7 @@ from recmill.models.kind import ModelConfig
 from recmill.train.cadence import Cadence, Stop
 from recmill.train.precision import Precision
 from recmill.train.schedule import Schedule
+from recmill.train.warm_start import WarmStart
 
 _ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 DENSE_NUMBERS: dict[str, dict[str, float]] = {
@@ -89,6 +90,7 @@ class TrainConfig(Settings):
     update: Update = Update()
     loss: Loss = Loss()
     precision: Precision = Precision()
+    warm_start: WarmStart = WarmStart()
 
     def model_post_init(self, _context: object) -> None:
         """Refuse sections that do not fit together."""

@@ -21,6 +21,7 @@ from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
 from recmill.train.run import Run, create_run_dir, refuse_file, write_environment
 from recmill.train.signals import Signals
+from recmill.train.take_over import take_over
 from recmill.train.task import Task
 from recmill.world import Group, World, joined, read_world
 
@@ -45,6 +46,8 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         stack.enter_context(signals.watched())
         run = stack.enter_context(Run(run_dir, task, line=line, expected_rows=expected, group=group))
         warn_of_large_batch(run, config, task.rows_per_epoch)
+        if config.warm_start.from_dir and not group.from_main(run.saver.checkpoint_dirs()):
+            take_over(task.state, config.warm_start, group, run.tell)
         progress = train(run, task)
         validation = run.verdict_at(progress.step) or task.evaluate("validation")
         return run.finish(progress, task, [validation, task.evaluate("test")])

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from safetensors import safe_open
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from recmill.errors import RunError
 STEMS: dict[What, str] = {"weights": "tables", "state": "table_state"}
 # A part of a table carries the rows and columns it holds behind the table's name.
 _PART = re.compile(r"(?P<table>.*)\[(?P<row>\d+):(?P<row_end>\d+),(?P<column>\d+):(?P<column_end>\d+)\]")
-_COPY_BYTES = 64 << 20
+_COPY_BYTES = 16 << 20
 
 
 def key_of(piece: Piece) -> str:
@@ -64,6 +65,8 @@ class Extent:
 class SavedPiece:
     """A piece in a file."""
 
+    file: str
+    place: int  # among the pieces of its file
     extent: Extent
     content: Any  # what safetensors lets one slice
 
@@ -84,9 +87,10 @@ class SavedTables:
         self._pieces: dict[str, list[SavedPiece]] = {}
         for path in sorted(directory.glob(f"{STEMS[what]}*.safetensors")):
             file = self._files.enter_context(safe_open(path, framework="pt"))
-            for key in file.keys():  # noqa: SIM118 it is no dict
-                table, piece = _read_key(key, file.get_slice(key))
-                self._pieces.setdefault(table, []).append(piece)
+            for place, key in enumerate(file.offset_keys()):
+                content = file.get_slice(key)
+                table, extent = _read_key(key, content)
+                self._pieces.setdefault(table, []).append(SavedPiece(path.name, place, extent, content))
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +105,16 @@ class SavedTables:
         """The tables, sorted."""
         return sorted(self._pieces)
 
+    @property
+    def names_in_order(self) -> list[str]:
+        """The tables as they lie: those that come first in their files before those that come second, and so on."""
+        firsts = {table: min((piece.place, piece.file) for piece in pieces) for table, pieces in self._pieces.items()}
+        return sorted(firsts, key=lambda table: firsts[table])
+
+    def pieces_of(self, table: str) -> list[SavedPiece]:
+        """In which files a table lies."""
+        return list(self._pieces[table])
+
     def shape(self, table: str) -> tuple[int, int]:
         """Rows and columns of a table, from the pieces there are."""
         extents = [piece.extent for piece in self._pieces[table]]
@@ -112,6 +126,22 @@ class SavedTables:
             if common := wanted.common(piece.extent):
                 for portion in _portions(common):
                     yield portion, piece.read(portion)
+
+    def read_rows(self, table: str, num_rows: int | None = None) -> Iterator[Tensor]:
+        """Whole rows of a table, all or the first ones, in order and a few at a time, whatever pieces they lie in."""
+        stored_rows, width = self.shape(table)
+        for rows in _portions(Extent(0, stored_rows if num_rows is None else num_rows, 0, width)):
+            values = torch.zeros(rows.row_end - rows.row, width)
+            self._copy(table, rows, values)
+            yield values
+
+    def holes(self) -> Iterator[str]:
+        """The tables of which some rows or columns are in no file."""
+        for table, pieces in self._pieces.items():
+            num_rows, width = self.shape(table)
+            num_found = sum(piece.extent.num_cells for piece in pieces)
+            if num_found != num_rows * width:
+                yield f"{self._place}: {table} has {num_found:,} of its {num_rows * width:,} numbers"
 
     def fill(self, pieces: Iterable[Piece]) -> None:
         """Put saved values into these pieces, all of them and only where names and shapes agree."""
@@ -128,27 +158,38 @@ class SavedTables:
     def _fill(self, piece: Piece) -> None:
         row, column = piece.first_row, piece.first_column
         wanted = Extent(row, row + piece.num_rows, column, column + piece.num_columns)
+        self._copy(piece.table, wanted, piece.values)
+
+    def fill_rows(self, piece: Piece, num_rows: int) -> None:
+        """Put saved values into those rows of a piece that are among the first ones of its table."""
+        row, column = piece.first_row, piece.first_column
+        row_end = min(row + piece.num_rows, num_rows)
+        if row < row_end:
+            self._copy(piece.table, Extent(row, row_end, column, column + piece.num_columns), piece.values)
+
+    def _copy(self, table: str, wanted: Extent, values: Tensor) -> None:
+        """Put saved values where they belong in a tensor that begins with the first wanted cell."""
         num_filled = 0
-        for found, values in self.read(piece.table, wanted):
+        for found, portion in self.read(table, wanted):
             rows, columns = (
-                slice(found.row - row, found.row_end - row),
-                slice(found.column - column, found.column_end - column),
+                slice(found.row - wanted.row, found.row_end - wanted.row),
+                slice(found.column - wanted.column, found.column_end - wanted.column),
             )
-            piece.values[rows, columns].copy_(values)
+            values[rows, columns].copy_(portion)
             num_filled += found.num_cells
         if num_filled != wanted.num_cells:
             raise RunError(
-                f"{self._place}: {piece.table} has {num_filled:,} of the {wanted.num_cells:,} numbers that are needed; "
+                f"{self._place}: {table} has {num_filled:,} of the {wanted.num_cells:,} numbers that are needed; "
                 "a file of the checkpoint is missing"
             )
 
 
-def _read_key(key: str, content: Any) -> tuple[str, SavedPiece]:
+def _read_key(key: str, content: Any) -> tuple[str, Extent]:
     if part := _PART.fullmatch(key):
-        places = (int(part[name]) for name in ("row", "row_end", "column", "column_end"))
-        return part["table"], SavedPiece(Extent(*places), content)
+        row, row_end, column, column_end = (int(part[name]) for name in ("row", "row_end", "column", "column_end"))
+        return part["table"], Extent(row, row_end, column, column_end)
     num_rows, num_columns = content.get_shape()
-    return key, SavedPiece(Extent(0, num_rows, 0, num_columns), content)
+    return key, Extent(0, num_rows, 0, num_columns)
 
 
 def _portions(extent: Extent) -> Iterator[Extent]:

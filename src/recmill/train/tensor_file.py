@@ -6,8 +6,9 @@ here a checkpoint goes to the disk piece by piece, and its checksum is taken on 
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -25,16 +26,24 @@ _DTYPES = {
 }
 _PIECE_BYTES = 8 << 20
 
+Layout = tuple[torch.dtype, tuple[int, ...]]
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a file and have it on the disk; its SHA-256."""
+    layout = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return write_portions(path, layout, tensors.values())
+
+
+def write_portions(path: Path, layout: Mapping[str, Layout], portions: Iterable[Tensor]) -> str:
+    """The same from tensors that come in portions, all numbers of one before the first of the next."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
-        header = _header(tensors)
+        header = _header(layout)
         file.write(header)
         digest.update(header)
-        for tensor in tensors.values():
-            content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        for portion in portions:
+            content = portion.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
             for start in range(0, len(content), _PIECE_BYTES):
                 piece = content[start : start + _PIECE_BYTES]
                 file.write(piece)
@@ -44,12 +53,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _header(tensors: Mapping[str, Tensor]) -> bytes:
+def _header(layout: Mapping[str, Layout]) -> bytes:
     """The names, shapes and places of all tensors, its own length before it."""
     places, offset = {}, 0
-    for name, tensor in tensors.items():
-        end = offset + tensor.numel() * tensor.element_size()
-        places[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+    for name, (dtype, shape) in layout.items():
+        end = offset + math.prod(shape) * dtype.itemsize
+        places[name] = {"dtype": _DTYPES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(places, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # what follows is aligned

@@ -6,7 +6,7 @@ that a schema names are checked for their types when it is opened, and handed ou
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from recmill.data.batch import Columns, empty_columns
 from recmill.data.cells import Cells, Lists, Numbers, Texts, padded
 from recmill.data.schema import KERNEL_KINDS, Column, Schema
 from recmill.data.store.npy import NpyLayout
+from recmill.data.vocab_entries import Entries, Form
 from recmill.errors import DataError
 
 ROW_GROUP_ROWS = 8192
@@ -100,6 +101,32 @@ class ParquetFileWriter:
         """Leave nothing behind."""
         self._writer.close()
         self._scratch.unlink(missing_ok=True)
+
+
+_ENTRY_TYPES = {"hash": pa.uint64(), "hex": pa.string(), "int": pa.int64()}
+
+
+def write_entries(path: Path, portions: Iterable[Entries], form: Form) -> int:
+    """What every row of a table stands for: id, meaning and, as far as it can be told, the value; how many lines."""
+    name, kind = "value_hash" if form == "hash" else "value", _ENTRY_TYPES[form]
+    meaning = pa.dictionary(pa.int8(), pa.string())
+    schema = pa.schema([("id", pa.int64()), ("meaning", meaning), (name, kind)])
+    scratch, num_written = path.with_name(f".{path.name}.{os.getpid()}"), 0
+    try:
+        with pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
+            for rows, is_value, values in portions:
+                codes = np.where(is_value, 0, rows + 1).astype(np.int8)
+                meanings = pa.DictionaryArray.from_arrays(codes, ["value", "missing", "unknown"])
+                told = [f"{value:08x}" for value in values.tolist()] if form == "hex" else values
+                told = values.view(np.int64) if form == "int" else told
+                columns = [pa.array(rows), meanings, pa.array(told, kind, mask=~is_value)]
+                writer.write_table(pa.table(columns, schema=schema))
+                num_written += len(rows)
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    return num_written
 
 
 class ParquetTable:
