@@ -10,7 +10,7 @@ from recmill.train.assemble import assemble
 from recmill.train.checkpoint import CONFIG
 from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
-from recmill.train.inputs import Inputs
+from recmill.train.inputs import Inputs, refuse_large_batch
 from recmill.train.lock import locked
 from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
@@ -23,19 +23,14 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
     refuse_file(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     with locked(run_dir), Inputs(config) as inputs, ProgressLine() as line:
+        refuse_large_batch(config, inputs)
         if resume:
             write_atomic(run_dir / CONFIG, to_toml(config))
             write_environment(run_dir)
         else:
             create_run_dir(run_dir, config, overwrite=overwrite)
         task = ClickTask(assemble(config), inputs)
-        rows_per_epoch = task.rows_per_epoch
-        expected = expected_rows(config, rows_per_epoch)
-        if config.data.global_batch > rows_per_epoch:
-            line.milestone(
-                f"warning: data.global_batch = {config.data.global_batch:,} is more than the about {rows_per_epoch:,} "
-                "rows there are to train on, so that a step takes them all; lower data.global_batch"
-            )
+        expected = expected_rows(config, task.rows_per_epoch)
         with task.signals.watched(), Run(run_dir, task, line=line, expected_rows=expected) as run:
             progress = train(run, task)
             validation = run.verdict_at(progress.step) or task.evaluate("validation")
