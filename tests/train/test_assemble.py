@@ -97,8 +97,8 @@ def test_columns_that_the_data_have_not_are_refused_with_the_settings(resolve_mo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_model_takes_numbers_spread_over_knots(kind: str, resolve_model: ResolveModel) -> None:
-    spread = ("dense_knots=[0.0, 1.0, 2.0]", "embedding_dropout_frac=0.1")
+def test_every_kind_of_model_takes_numbers_measured_and_spread(kind: str, resolve_model: ResolveModel) -> None:
+    spread = ("dense_norm=true", "dense_knots=[0.0, 1.0, 2.0]", "embedding_dropout_frac=0.1")
     gates = ("gate1_columns=['int_1', 'cat_2']",) if kind == "finalmlp" else ()
     config = resolve_model(kind, *KINDS[kind], *spread, *gates)
     model = build_model(config)

@@ -22,7 +22,8 @@ def refuse_knots(knots: tuple[float, ...]) -> tuple[float, ...]:
 class ModelSettings(Settings):
     """Vectors and how they are pooled, how layers start, and the shares dropped of vectors and behind hidden layers.
 
-    With `dense_knots` the layers see, in place of each encoded number, how near it is to every knot.
+    With `dense_norm` the encoded numbers pass through batch norm first; with `dense_knots` the layers see, beside each
+    number, how near it is to every knot.
     """
 
     embedding_dim: int = Field(default=16, ge=1, le=4096)
@@ -31,6 +32,7 @@ class ModelSettings(Settings):
     init: Init = "uniform"
     dropout_frac: float = Field(default=0.0, ge=0, lt=1)
     embedding_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
+    dense_norm: bool = False
     dense_knots: Annotated[tuple[float, ...], AfterValidator(refuse_knots)] = ()
 
     @property

@@ -34,6 +34,7 @@ def build() -> TrainConfig:
             wide=True,
             dropout_frac=0.2,
             embedding_dropout_frac=0.2,
+            dense_norm=True,
             dense_knots=KNOTS,
         ),
         tables=TableOptimizer(kind="adagrad", lr=0.02, weight_decay=1e-4),

@@ -57,7 +57,7 @@ def build_model(config: TrainConfig) -> nn.Module:
     schema = config.data.schema_of_rows
     dense_names = spread_names(schema.dense_names, config.model)
     model: nn.Module = MODELS[config.model.kind](config.model, dense_names, schema.category_names, seed=config.seed)
-    return with_front(config.model, model, seed=config.seed)
+    return with_front(config.model, model, len(schema.dense_names), seed=config.seed)
 
 
 def _compile_kernels(parts: Parts, num_dense: int) -> None:
