@@ -98,11 +98,16 @@ def prepare_rows(rows: Rows, out_dir: Path, *, min_count: int) -> Path:
     return out_dir
 
 
+def copied(columns: Columns) -> Columns:
+    """Rows that stay when their batch is gone."""
+    return Columns(columns.dense.copy(), columns.ids.copy(), columns.labels.copy())
+
+
 def read_columns(directory: Path, split: SplitName) -> Columns:
     """All rows of a split."""
     prepared = Prepared(directory)
     with Stream(prepared.reader, prepared.segments(split), Order(global_batch=16_384)) as stream:
-        columns = join_columns([Columns(*(np.array(part) for part in batch.columns)) for batch in stream])
+        columns = join_columns([copied(batch.columns) for batch in stream])
     prepared.close()
     return columns
 
@@ -131,6 +136,7 @@ def score(logits: NDArray[Any], labels: NDArray[np.float32]) -> Score:
     metrics.update(logits.astype(np.float32), labels)
     result = metrics.result()
     assert result.auroc is not None
+    assert result.logloss is not None
     return Score(result.auroc, result.logloss)
 
 
