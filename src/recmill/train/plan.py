@@ -12,7 +12,7 @@ from recmill.train.config import TrainConfig
 
 FLOAT_BYTES = 4
 # Python with torch, numba and its compiled kernels, and blocks of text read ahead: what the smallest run takes.
-BASE_BYTES = 600 << 20
+BASE_BYTES = 700 << 20
 _SAMPLE_ROWS = 4
 
 
