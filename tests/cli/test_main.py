@@ -203,7 +203,7 @@ def test_a_run_is_refused_resumed_or_overwritten(recmill: Command, tiny_world_di
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("train", "--run", "r"), "name a recipe (demo, small, mlperf, mlperf-v1, "),
+        (("train", "--run", "r"), "name a recipe (demo, small, criteo-small, mlperf, "),
         (("train", "smal", "--run", "r"), "there is no recipe 'smal'; did you mean small?"),
         (("train", "small", "--run", "r"), "data.dir is not set; give the directory of the click logs with --data DIR"),
         (("train", "small", "--run", "r", "--data", "/nowhere"), "there is no directory /nowhere"),

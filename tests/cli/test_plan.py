@@ -40,3 +40,12 @@ def test_every_recipe_has_a_plan(name: str, capsys: pytest.CaptureFixture[str]) 
     assert main(["plan", name, "--memory", "1000GiB", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["flops_per_row"] > 2 * plan["dense_parameters"] * 0.9
+
+
+def test_evaluations_count_if_their_batches_take_more(capsys: pytest.CaptureFixture[str]) -> None:
+    batch_bytes = []
+    for eval_batch in (1, 4096, 16_384, 32_768):
+        assert main(["plan", "small", "--json", "--memory", "8GiB", "--set", f"data.eval_batch={eval_batch}"]) == 0
+        batch_bytes.append(json.loads(capsys.readouterr().out)["batch_bytes"])
+    assert batch_bytes[0] < batch_bytes[2] < batch_bytes[3] == 2 * batch_bytes[2]
+    assert batch_bytes[0] == pytest.approx(batch_bytes[1], rel=0.02), "a step is about two evaluations of its rows"

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from recmill.errors import ConfigError
+from recmill.models.dropout import train_at
 from recmill.models.kind import CONFIGS
-from recmill.train.assemble import MODELS, assemble
+from recmill.train.assemble import MODELS, assemble, build_model
 from recmill.train.click import ClickTask
 from recmill.train.evaluate import evaluate
 from recmill.train.inputs import Inputs
@@ -93,3 +94,17 @@ def test_columns_that_the_data_have_not_are_refused_with_the_settings(resolve_mo
         resolve_model("dlrm", *KINDS["dlrm"], "pooling_by_column={cat_26 = 'mean'}")
     with pytest.raises(ConfigError, match=r"model.gate1_columns names 'age'"):
         resolve_model("finalmlp", "gate_hidden=[5]", "gate1_columns=['age']")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_model_takes_numbers_measured_and_spread(kind: str, resolve_model: ResolveModel) -> None:
+    spread = ("dense_norm=true", "dense_knots=[0.0, 1.0, 2.0]", "embedding_dropout_frac=0.1")
+    gates = ("gate1_columns=['int_1', 'cat_2']",) if kind == "finalmlp" else ()
+    config = resolve_model(kind, *KINDS[kind], *spread, *gates)
+    model = build_model(config)
+    train_at(model, 0)
+    logits = model(torch.rand(7, 13), torch.rand(7, 26, config.model.table_dim))
+    assert logits.shape == (7,)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert not any("knots" in name for name in model.state_dict())

@@ -120,15 +120,6 @@ def test_a_run_without_evaluations_is_best_at_its_end(resolve: Resolve, tmp_path
     assert results["ended_by"] == "max_steps"
 
 
-def test_a_batch_larger_than_the_data_is_told(
-    resolve: Resolve, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run_job(resolve("data.global_batch=5000"), tmp_path / "run")
-    told = " ".join(capfd.readouterr().err.split())
-    assert "warning: data.global_batch = 5,000 is more than the about 2,0" in told
-    assert "lower data.global_batch" in told
-
-
 def test_a_share_of_the_steps_cannot_change_with_the_steps(tiny_config: TrainConfig, tmp_path: Path) -> None:
     import argparse
 

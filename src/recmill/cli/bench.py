@@ -8,7 +8,7 @@ from pathlib import Path
 from recmill.cli.train import Verbs
 from recmill.errors import MissingExtra
 
-BENCHMARKS = ("read", "audit", "prepare", "train", "embeddings", "save", "resume", "scale")
+BENCHMARKS = ("read", "audit", "prepare", "train", "embeddings", "save", "resume", "scale", "criteo-kaggle-sample")
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -25,11 +25,11 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         print(f"usage: recmill bench {{{','.join(BENCHMARKS)}}} [--json] [options]; see `recmill bench NAME --help`")
         return 0 if args.wants_help else 2
-    checkout = Path(__file__).resolve().parents[3]
-    if not (checkout / "benchmarks" / f"{args.name}.py").is_file():
+    checkout, module = Path(__file__).resolve().parents[3], args.name.replace("-", "_")
+    if not (checkout / "benchmarks" / f"{module}.py").is_file():
         raise MissingExtra(
             f"the benchmarks are part of the source checkout and {checkout} is none: git clone, make install"
         )
     sys.path.insert(0, str(checkout))
     options = [*args.options, *(["--help"] if args.wants_help else [])]
-    return int(import_module(f"benchmarks.{args.name}").main(options))
+    return int(import_module(f"benchmarks.{module}").main(options))

@@ -63,7 +63,9 @@ class FinalMlp(nn.Module):
     ) -> None:
         super().__init__()
         dim = config.embedding_dim
-        places = {name: [i] for i, name in enumerate(dense_names)}
+        places = dict[str, list[int]]()
+        for i, name in enumerate(dense_names):  # a number that is spread over knots has several places
+            places.setdefault(name, []).append(i)
         for name in category_names:
             first = sum(map(len, places.values()))
             places[name] = list(range(first, first + dim))

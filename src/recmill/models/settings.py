@@ -1,8 +1,10 @@
 """The settings that every model has, and the checks that several models share."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from recmill.config import Settings
 from recmill.embeddings.table import Pooling
@@ -10,14 +12,28 @@ from recmill.errors import ConfigError
 from recmill.models.mlp import Init, LayerStyle
 
 
+def refuse_knots(knots: tuple[float, ...]) -> tuple[float, ...]:
+    """Complain about knots that do not rise, or a single one."""
+    if knots and (len(knots) == 1 or any(right <= left for left, right in pairwise(knots))):
+        raise ConfigError(f"model.dense_knots = {list(knots)}: give at least two numbers, each larger than the last")
+    return knots
+
+
 class ModelSettings(Settings):
-    """Vectors and how they are pooled, how layers start, and the share dropped behind hidden layers."""
+    """Vectors and how they are pooled, how layers start, and the shares dropped of vectors and behind hidden layers.
+
+    With `dense_norm` the encoded numbers pass through batch norm first; with `dense_knots` the layers see, beside each
+    number, how near it is to every knot.
+    """
 
     embedding_dim: int = Field(default=16, ge=1, le=4096)
     pooling: Pooling = "sum"  # of the vectors of a column with several values
     pooling_by_column: dict[str, Pooling] = Field(default={})  # for columns that differ
     init: Init = "uniform"
     dropout_frac: float = Field(default=0.0, ge=0, lt=1)
+    embedding_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
+    dense_norm: bool = False
+    dense_knots: Annotated[tuple[float, ...], AfterValidator(refuse_knots)] = ()
 
     @property
     def table_dim(self) -> int:
@@ -50,8 +66,9 @@ def refuse_bottom(bottom: Sequence[int], embedding_dim: int) -> None:
     refuse_widths(bottom=bottom)
     if bottom[-1] != embedding_dim:
         raise ConfigError(
-            f"model.bottom ends in {bottom[-1]} and model.embedding_dim is {embedding_dim}: "
-            "the dense features stand beside the embeddings as one more vector, so the two must be equal"
+            f"model.bottom ends in {bottom[-1]} and model.embedding_dim is {embedding_dim}: the dense features stand "
+            "beside the embeddings as one more vector, so the two must be equal; set "
+            f"model.embedding_dim={bottom[-1]} or model.bottom={[*bottom[:-1], embedding_dim]}"
         )
 
 
@@ -59,11 +76,14 @@ def refuse_top(top: Sequence[int]) -> None:
     """Complain about layers that do not end in a logit."""
     refuse_widths(top=top)
     if top[-1] != 1:
-        raise ConfigError(f"model.top ends in {top[-1]}; a click model ends in 1, the logit")
+        raise ConfigError(f"model.top ends in {top[-1]}; a click model ends in 1, the logit: set model.top={[*top, 1]}")
 
 
 def refuse_strangers(setting: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Complain about names that no column has."""
     for name in names:
         if name not in known:
-            raise ConfigError(f"model.{setting} names {name!r}, which is not one of the columns {', '.join(known)}")
+            raise ConfigError(
+                f"model.{setting} names {name!r}, which is not one of the columns {', '.join(known)}; "
+                "leave it out, or give the schema that has it"
+            )

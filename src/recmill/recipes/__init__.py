@@ -10,6 +10,7 @@ from recmill.train.config import TrainConfig
 RECIPES = {
     "demo": "recmill.recipes.demo",
     "small": "recmill.recipes.small",
+    "criteo-small": "recmill.recipes.criteo_small",
     "mlperf": "recmill.recipes.mlperf",
     "mlperf-v1": "recmill.recipes.mlperf_v1",
     "mlperf-dcnv2": "recmill.recipes.mlperf_dcnv2",

@@ -15,6 +15,7 @@ from recmill.models.dcn import Dcn
 from recmill.models.dlrm import Dlrm
 from recmill.models.dnn import Dnn
 from recmill.models.finalmlp import FinalMlp
+from recmill.models.front import spread_names, with_front
 from recmill.models.projection import Projection
 from recmill.train.config import TrainConfig
 from recmill.train.optimizers import build_dense_optimizer
@@ -58,10 +59,9 @@ def table_specs(config: TrainConfig) -> list[TableSpec]:
 def build_model(config: TrainConfig) -> nn.Module:
     """The layers that the settings name, with their first values."""
     schema = config.data.schema_of_rows
-    model: nn.Module = MODELS[config.model.kind](
-        config.model, schema.dense_names, schema.category_names, seed=config.seed
-    )
-    return model
+    dense_names = spread_names(schema.dense_names, config.model)
+    model: nn.Module = MODELS[config.model.kind](config.model, dense_names, schema.category_names, seed=config.seed)
+    return with_front(config.model, model, len(schema.dense_names), seed=config.seed)
 
 
 def _compile_kernels(parts: Parts, num_dense: int) -> None:

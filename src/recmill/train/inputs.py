@@ -14,16 +14,20 @@ from recmill.data.opening import open_splits
 from recmill.data.parquet_reader import build_reader
 from recmill.data.parquet_source import ParquetSegment, RawSegment
 from recmill.data.prepared import Prepared, is_prepared
-from recmill.data.split import SplitName
+from recmill.data.reader import complain
+from recmill.data.rows import BadRow, read_row
+from recmill.data.schema import Schema
+from recmill.data.split import SPLIT_NAMES, SplitName, count_rows
 from recmill.data.stream import Order, Part, Reader, Stream, Stretch, compile_kernels
 from recmill.data.text import count_lines
 from recmill.data.vocab import Vocabulary
-from recmill.errors import ConfigError
+from recmill.errors import BadRowError, ConfigError
 from recmill.train.config import TrainConfig
 
 _SAMPLE_BYTES = 1 << 20
 # Blocks of an evaluation, which does not shuffle: large ones cost less.
 _EVALUATION_BYTES, _EVALUATION_ROWS = 1 << 20, 1 << 12
+_SURELY_MORE = 4  # an estimate is not wrong by that factor
 
 
 class RawRows:
@@ -41,6 +45,9 @@ class RawRows:
         vocabulary = _open_vocabulary(config)
         reader = build_reader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
         self._splits = open_splits(data)
+        if data.bad_rows == "fail":
+            for split in SPLIT_NAMES:
+                refuse_first_lines(self._splits.of(split), data.schema_of_rows)
         reader.compile()
         self.reader = _widened(reader, data)
 
@@ -51,6 +58,10 @@ class RawRows:
     def estimate_rows(self, split: SplitName) -> int:
         """About how many rows a split has: of text, from the lines in the first MiB of each of its files."""
         return sum(_estimate_rows(segment) for segment in self._splits.of(split))
+
+    def count_rows(self, split: SplitName) -> int:
+        """How many lines a split has; all of it is read."""
+        return sum(count_rows(segment) for segment in self._splits.of(split))
 
     def close(self) -> None:
         """Give the mapped files back."""
@@ -67,8 +78,8 @@ class PreparedRows:
         self.training_extent = data.block_rows
         self._prepared = Prepared(Path(data.dir), data.access, verify=data.verify)
         facts = self._prepared.facts
+        refuse_other_tables(data, facts.table_rows, f"the rows in {data.dir}")
         for what, stated, found in (
-            ("data.table_rows", data.num_table_rows, facts.table_rows),
             ("encoding", config.encoding, facts.encoding),
             ("data.first_half", data.first_half, facts.first_half or "validation"),
             ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
@@ -88,6 +99,8 @@ class PreparedRows:
     def estimate_rows(self, split: SplitName) -> int:
         """How many rows a split has."""
         return self._prepared.facts.num_rows(split)
+
+    count_rows = estimate_rows  # the manifest knows
 
     def close(self) -> None:
         """Let go of the files."""
@@ -127,6 +140,10 @@ class Inputs:
         """About how many rows a split has."""
         return self._rows.estimate_rows(split)
 
+    def count_rows(self, split: SplitName) -> int:
+        """How many rows a split has; raw text is read for it."""
+        return self._rows.count_rows(split)
+
     def __enter__(self) -> Self:
         return self
 
@@ -162,12 +179,53 @@ def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
     if not is_used:
         return None
     vocabulary = Vocabulary(Path(directory))
-    if vocabulary.table_rows != config.data.num_table_rows:
-        raise ConfigError(
-            f"data.table_rows is {list(config.data.num_table_rows)}; the vocabulary in {directory} needs "
-            f"{list(vocabulary.table_rows)}"
-        )
+    refuse_other_tables(config.data, vocabulary.table_rows, f"the vocabulary in {directory}")
     return vocabulary
+
+
+def refuse_other_tables(data: DataConfig, table_rows: tuple[int, ...], what: str) -> None:
+    """Complain about tables of other sizes than the ids were made for."""
+    if data.num_table_rows == table_rows:
+        return
+    names = data.schema_of_rows.category_names
+    if len(names) != len(table_rows):
+        raise ConfigError(
+            f"{what} has {len(table_rows)} category columns and schema {data.schema_of_rows.name} {len(names)}; "
+            "give the directory with --data or --vocabulary, which takes over its schema"
+        )
+    triples = zip(names, data.num_table_rows, table_rows, strict=True)
+    name, stated, needed = next(triple for triple in triples if triple[1] != triple[2])
+    is_capped = data.max_rows_per_table is not None and stated == data.max_rows_per_table
+    setting = "data.max_rows_per_table" if is_capped else "data.table_rows"
+    trouble = f"has ids up to {needed - 1:,}" if stated < needed else f"was made for a table of {needed:,} rows"
+    raise ConfigError(
+        f"{setting} = {stated:,} for column {name}, and {what} {trouble} there; leave out {setting}: --data or "
+        "--vocabulary takes over the sizes (fewer rows: recmill prepare with a higher --min-count, or --max-values)"
+    )
+
+
+def refuse_first_lines(segments: Sequence[RawSegment], schema: Schema) -> None:
+    """Complain about text whose first lines are no rows of the schema: columns are missing, or it is another file."""
+    for segment in segments:
+        if isinstance(segment, ParquetSegment) or segment.num_bytes == 0:
+            continue
+        source, start = segment.source, segment.start
+        verdict = read_row(source.buffer[start : source.line_end(start)].tobytes(), schema)
+        if isinstance(verdict, BadRow):
+            raise BadRowError(complain(source, source.line_number(start), verdict))
+
+
+def refuse_large_batch(config: TrainConfig, inputs: Inputs) -> None:
+    """Complain about a batch that all rows together do not fill."""
+    batch = config.data.global_batch
+    if inputs.estimate_rows("train") >= _SURELY_MORE * batch:
+        return  # a long log is not counted for this
+    num_rows = inputs.count_rows("train")
+    if num_rows < batch:
+        raise ConfigError(
+            f"data.global_batch = {batch:,} is more than the {num_rows:,} rows there are to train on, so that no step "
+            f"would have a full batch; set data.global_batch={max(1, num_rows)} or less, or give more data"
+        )
 
 
 def _estimate_rows(segment: RawSegment) -> int:

@@ -15,7 +15,7 @@ from recmill.train.assemble import assemble
 from recmill.train.checkpoint import CONFIG
 from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
-from recmill.train.inputs import Inputs
+from recmill.train.inputs import Inputs, refuse_large_batch
 from recmill.train.lock import locked
 from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
@@ -35,6 +35,7 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
     with joined(world, is_sharded=is_sharded) as group, ExitStack() as stack:
         with group.together():  # a mistake in the settings or the data leaves no directory behind
             inputs = stack.enter_context(Inputs(config))
+            refuse_large_batch(config, inputs)
         with group.together():
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
@@ -45,7 +46,6 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         expected = expected_rows(config, task.rows_per_epoch)
         stack.enter_context(signals.watched())
         run = stack.enter_context(Run(run_dir, task, line=line, expected_rows=expected, group=group))
-        warn_of_large_batch(run, config, task.rows_per_epoch)
         if config.warm_start.from_dir and not group.from_main(run.saver.checkpoint_dirs()):
             take_over(task.state, config.warm_start, group, run.tell)
         progress = train(run, task)
@@ -85,15 +85,6 @@ def build_task(config: TrainConfig, inputs: Inputs, group: Group, signals: Signa
     from recmill.train.sharded import ShardedTask, assemble_sharded  # TorchRec costs seconds
 
     return ShardedTask(assemble_sharded(config, group), inputs, group, signals)
-
-
-def warn_of_large_batch(run: Run, config: TrainConfig, rows_per_epoch: int) -> None:
-    """Say so if a single step takes all rows there are."""
-    if config.data.global_batch > rows_per_epoch:
-        run.tell(
-            f"warning: data.global_batch = {config.data.global_batch:,} is more than the about {rows_per_epoch:,} "
-            "rows there are to train on, so that a step takes them all; lower data.global_batch"
-        )
 
 
 def expected_rows(config: TrainConfig, rows_per_epoch: int) -> int | None:

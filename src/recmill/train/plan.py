@@ -12,7 +12,7 @@ from recmill.train.config import TrainConfig
 
 FLOAT_BYTES = 4
 # Python with torch, numba and its compiled kernels, and blocks of text read ahead: what the smallest run takes.
-BASE_BYTES = 600 << 20
+BASE_BYTES = 700 << 20
 _SAMPLE_ROWS = 4
 
 
@@ -44,7 +44,7 @@ class Plan:
     dense_parameters: int
     dense_state_width: int  # numbers the optimizer keeps for a parameter
     flops_per_row: int  # of a forward pass through the layers; a training step is about three times that
-    batch_bytes: int
+    batch_bytes: int  # of a step or an evaluation, whichever takes more
 
     @property
     def num_rows(self) -> int:
@@ -95,16 +95,17 @@ def make_plan(config: TrainConfig) -> Plan:
     )
     model = build_model(config)
     flops, activations = _count(model, len(schema.dense_names), len(tables), dim)
-    # ids and dense features in, vectors and activations once forward and once backward
-    row_bytes = 8 * sum(data.slots_per_column) + FLOAT_BYTES * (
-        len(schema.dense_names) + 2 * (len(tables) * dim + activations)
-    )
+    input_bytes = 8 * sum(data.slots_per_column) + FLOAT_BYTES * len(schema.dense_names)
+    forward_bytes = FLOAT_BYTES * (len(tables) * dim + activations)
+    # a step has vectors and activations once forward and once backward, an evaluation forward alone
+    step_bytes = (input_bytes + 2 * forward_bytes) * data.global_batch
+    evaluation_bytes = (input_bytes + forward_bytes) * data.eval_batch
     return Plan(
         tables,
         sum(parameter.numel() for parameter in model.parameters()),
         config.dense.state_width,
         flops,
-        row_bytes * data.global_batch,
+        max(step_bytes, evaluation_bytes),
     )
 
 

@@ -109,11 +109,12 @@ def refuse_sharded(config: TrainConfig, world: World) -> None:
             "precision.kind = fp16 needs the local engine's held updates, which TorchRec's fused tables have not; "
             "set precision.kind=bf16 or fp32"
         )
-    if world.size > 1 and getattr(config.model, "batch_norm", False):
-        raise ConfigError(
-            f"model.batch_norm = true measures a batch as a whole, and {world.size} processes see a part each; "
-            "leave it out or train in one process"
-        )
+    for name in ("batch_norm", "dense_norm"):
+        if world.size > 1 and getattr(config.model, name, False):
+            raise ConfigError(
+                f"model.{name} = true measures a batch as a whole, and {world.size} processes see a part each; "
+                "leave it out or train in one process"
+            )
 
 
 @dataclass(frozen=True)
