@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "recmill"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-BASE = {"errors", "config", "files", "jit", "memory", "seeds", "metrics"}
+BASE = {"errors", "config", "files", "jit", "memory", "seeds", "metrics", "ranking"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "jit": set(),
@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors"},
     "config": {"errors"},
     "metrics": {"jit"},
+    "ranking": {"config", "errors", "jit", "seeds"},
     "observe": BASE,
     "data": BASE | {"observe"},
     "embeddings": BASE | {"observe"},
@@ -34,8 +35,8 @@ GUESTS = {
     "torch": ("embeddings/local.py", "models/", "train/", "cli/doctor.py"),
     "torchrec": (),
     "fbgemm_gpu": (),
-    "polars": (),
-    "pyarrow": ("data/store/parquet.py",),
+    "polars": ("data/interactions.py",),
+    "pyarrow": ("data/store/arrow.py", "data/store/parquet.py"),
     "tensorboard": ("observe/record.py",),
     "numba": ("jit.py", "data/swar.py", "models/tile.py", "embeddings/local.py", "train/assemble.py", "cli/doctor.py"),
     "llvmlite": ("data/swar.py", "models/tile.py"),
