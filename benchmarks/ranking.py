@@ -36,7 +36,7 @@ def time_recmill(parts: SequenceParts, sequences: Sequences, protocol: Protocol)
     """Seconds of an evaluation."""
     began = time.perf_counter()
     judge(
-        parts.ranker,
+        parts.model,
         sequences,
         "test",
         Judge(protocol, count_items(sequences)),
@@ -51,10 +51,10 @@ def time_plain(parts: SequenceParts, sequences: Sequences, length: int) -> float
     began = time.perf_counter()
     users = heldout_users(sequences, "test")
     with torch.inference_mode():
-        weights = parts.ranker.output_weights()
+        weights = parts.model.output_weights()
         for start in range(0, len(users), parts.config.data.eval_batch):
             some = read_histories(sequences, "test", users[start : start + parts.config.data.eval_batch])
-            scores = parts.ranker.encode(some.ids, some.lengths) @ weights.T
+            scores = parts.model.encode(some.ids, some.lengths) @ weights.T
             rows = np.repeat(np.arange(len(some.lengths)), some.lengths)
             scores[torch.from_numpy(rows), torch.from_numpy(some.ids - 1)] = -torch.inf
             scores.topk(length, dim=1)
@@ -75,8 +75,8 @@ def main(argv: Sequence[str]) -> int:
     sequences, protocol = make_up(args.users, args.items), Protocol()
     config = SequenceConfig(model=SasRecConfig(embedding_dim=args.dim))
     parts = build_sequence_parts(config, count_items(sequences))
-    parts.ranker.eval()
-    judge(parts.ranker, sequences, "test", Judge(protocol, count_items(sequences)), np.arange(2), 2)  # compiles
+    parts.model.eval()
+    judge(parts.model, sequences, "test", Judge(protocol, count_items(sequences)), np.arange(2), 2)  # compiles
     contenders = {
         "recmill": lambda: time_recmill(parts, sequences, protocol),
         "plain": lambda: time_plain(parts, sequences, max(protocol.cutoffs)),

@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -73,11 +73,21 @@ class Report:
 
 def take_turns(turns: Mapping[str, Callable[[], float]], *, rounds: int) -> dict[str, Timing]:
     """The seconds of each contender's turns; the order is turned round every time, so that drift favours nobody."""
-    seconds: dict[str, list[float]] = {name: [] for name in turns}
+    return share_turns([partial(_alone, name, turn) for name, turn in turns.items()], rounds=rounds)
+
+
+def share_turns(turns: Sequence[Callable[[], Mapping[str, float]]], *, rounds: int) -> dict[str, Timing]:
+    """As `take_turns`, where a turn may be one of several contenders at once and gives the seconds of each."""
+    seconds: dict[str, list[float]] = {}
     for i in range(rounds):
-        for name in list(turns)[:: 1 if i % 2 == 0 else -1]:
-            seconds[name].append(turns[name]())
+        for turn in turns[:: 1 if i % 2 == 0 else -1]:
+            for name, taken in turn().items():
+                seconds.setdefault(name, []).append(taken)
     return {name: Timing(tuple(taken)) for name, taken in seconds.items()}
+
+
+def _alone(name: str, turn: Callable[[], float]) -> dict[str, float]:
+    return {name: turn()}
 
 
 def alternate(

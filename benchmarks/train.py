@@ -7,7 +7,8 @@ dense    recmill's layers alone, on embeddings that are given: what no engine fo
 
 All use the same optimizer. The dense contender computes the gradient of the embeddings too, as every engine needs it.
 The raw contender opens its stream anew in every round and is timed from the moment its first blocks are parsed, over
-at least one full turn of its lanes, so that it parses as many rows as it trains on.
+at least one full turn of its lanes, so that it parses as many rows as it trains on. Raw, memory and dense are closer
+than a shared machine is to itself from one second to the next: these three take their steps in turn.
 
 With --vocabulary only two take turns: raw text encoded with a vocabulary on the fly, and the same rows prepared as npy.
 """
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks.plain_dcn import PlainDcn
 from benchmarks.plain_dlrm import PlainDlrm, build_optimizers
-from benchmarks.report import Report, add_common_options, median_ratio, take_turns
+from benchmarks.report import Report, add_common_options, median_ratio, share_turns, take_turns
 from recmill.cli.train import taken_over
 from recmill.config import from_tree, with_assignments
 from recmill.data.batch import Batch
@@ -58,15 +59,27 @@ class Bench:
     batches: list[Batch]
     num_steps: int
 
-    def time_recmill(self, batches: Sequence[Batch]) -> float:
-        """Seconds for a turn on batches in memory."""
-        source = itertools.cycle(batches)
-        return self._time(lambda step: take_step(self.parts, next(source), step))
-
-    def time_raw(self) -> float:
-        """Seconds for a turn from raw text."""
+    def time_stream(self) -> float:
+        """Seconds for a turn from the inputs."""
         with self.inputs.open_training(None) as stream:
             return self._time(lambda step: take_step(self.parts, next(stream), step))
+
+    def time_recmill(self) -> dict[str, float]:
+        """Seconds for a turn from raw text, one on batches in memory and one of the layers alone, step by step."""
+        taken = {"raw": 0.0, "memory": 0.0, "dense": 0.0}
+        with self.inputs.open_training(None) as stream:
+            source, layers = itertools.cycle(self.batches), self._layers_alone()
+            steps: dict[str, Callable[[int], object]] = {
+                "raw": lambda step: take_step(self.parts, next(stream), step),
+                "memory": lambda step: take_step(self.parts, next(source), step),
+                "dense": layers,
+            }
+            for i in range(WARM_STEPS + self.num_steps):
+                for name in list(steps)[:: 1 if i % 2 == 0 else -1]:
+                    began = time.perf_counter()
+                    steps[name](i)
+                    taken[name] += (time.perf_counter() - began) if i >= WARM_STEPS else 0.0
+        return taken
 
     def time_plain(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> float:
         """Seconds for a turn of the rival."""
@@ -82,8 +95,8 @@ class Bench:
 
         return self._time(step)
 
-    def time_dense(self) -> float:
-        """Seconds for a turn of the layers alone."""
+    def _layers_alone(self) -> Callable[[int], object]:
+        """A step of the layers on embeddings that are given."""
         source = itertools.cycle(self.batches)
         emb_BFD = torch.randn(*self.batches[0].columns.ids.shape, self.parts.tables.dim).mul_(0.01).requires_grad_()
 
@@ -95,7 +108,7 @@ class Bench:
             self.parts.optimizer.zero_grad(set_to_none=True)
             emb_BFD.grad = None
 
-        return self._time(step)
+        return step
 
     def _time(self, step: Callable[[int], object]) -> float:
         for i in range(WARM_STEPS):
@@ -116,13 +129,11 @@ def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     build_plain = PLAIN[config.model.kind]
     plain = build_plain(config.model, len(config.data.schema_of_rows.dense_names), config.data.num_table_rows)
     optimizers = build_optimizers(plain, config.dense.kind, config.dense.lr)
-    contenders: dict[str, Callable[[], float]] = {
-        "raw": bench.time_raw,
-        "memory": lambda: bench.time_recmill(bench.batches),
-        "dense": bench.time_dense,
-        "plain": lambda: bench.time_plain(plain, optimizers),
-    }
-    timings = take_turns(contenders, rounds=rounds)
+    turns: list[Callable[[], dict[str, float]]] = [
+        bench.time_recmill,
+        lambda: {"plain": bench.time_plain(plain, optimizers)},
+    ]
+    timings = share_turns(turns, rounds=rounds)
     report = Report("train")
     for name, timing in timings.items():
         report.figures[f"{name} samples/s"] = bench.num_steps * config.data.global_batch / timing.median_s
@@ -157,8 +168,8 @@ def measure_prepared(config: TrainConfig, scratch: Path, *, rounds: int) -> Repo
     num_steps = -(-config.data.num_lanes * BLOCK_ROWS // config.data.global_batch)
     with Inputs(raw_config) as raw, Inputs(prepared_config) as prepared:
         contenders = {
-            "raw": Bench(parts, raw, [], num_steps).time_raw,
-            "prepared": Bench(parts, prepared, [], num_steps).time_raw,
+            "raw": Bench(parts, raw, [], num_steps).time_stream,
+            "prepared": Bench(parts, prepared, [], num_steps).time_stream,
         }
         timings = take_turns(contenders, rounds=rounds)
     report = Report("train")

@@ -10,7 +10,8 @@ from recmill.data.config import DataConfig
 from recmill.data.synthetic import SynthSpec, write_criteo
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dlrm import DlrmConfig
-from recmill.train.config import Cadence, DenseOptimizer, TrainConfig
+from recmill.train.cadence import Cadence
+from recmill.train.config import DenseOptimizer, TrainConfig
 
 LAUNCHER_WORDS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "SLURM_", "OMPI_", "PMI_")
 

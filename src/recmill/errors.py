@@ -8,7 +8,8 @@ RecmillError                    caught by the command line, shown in one or two 
 │   ├── RunError                a run directory: already there, incomplete, or of another shape
 │   └── MissingExtra            a part of recmill that needs packages which are not installed
 └── FailureError                exit status 1: the work itself failed
-    └── NonFiniteLoss           training diverged; says where, and which state is still good
+    ├── NonFiniteLoss           training diverged; says where, and which state is still good
+    └── Interrupted             the run was asked to end, and has saved its state; 128 + the signal's number
 """
 
 
@@ -50,3 +51,11 @@ class FailureError(RecmillError):
 
 class NonFiniteLoss(FailureError):
     """Training diverged."""
+
+
+class Interrupted(FailureError):
+    """The run was asked to end, and has saved its state."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_status = 128 + signal_number

@@ -100,13 +100,22 @@ def write_manifest(directory: Path, **content: Any) -> None:
 
     What it lists is on the disk before it is.
     """
+    write_listing(directory, list_files(directory), **content)
+
+
+def list_files(directory: Path) -> dict[str, dict[str, Any]]:
+    """The size and checksum of every file in a directory, all on the disk."""
     paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and path != directory / MANIFEST]
     with ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:  # while one waits for the disk, another hashes
         digests = list(pool.map(_settle, paths))
-    files = {
+    return {
         str(path.relative_to(directory)): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(paths, digests, strict=True)
     }
+
+
+def write_listing(directory: Path, files: dict[str, dict[str, Any]], **content: Any) -> None:
+    """The manifest of files that are known to be on the disk, with their sizes and checksums."""
     write_atomic(directory / MANIFEST, json.dumps({**content, "files": files}, indent=1))
 
 

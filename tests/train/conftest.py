@@ -9,12 +9,13 @@ from rich.console import Console
 
 from recmill.config import from_tree, with_assignments
 from recmill.observe.console import ProgressLine
+from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
 from recmill.train.run import Run, create_run_dir
 
 Resolve = Callable[..., TrainConfig]
 ResolveModel = Callable[..., TrainConfig]
-OpenRun = Callable[[TrainConfig], Run]
+OpenRun = Callable[[ClickTask], Run]
 
 
 @pytest.fixture
@@ -42,10 +43,10 @@ def resolve_model(tiny_config: TrainConfig) -> ResolveModel:
 def open_run(tmp_path: Path) -> OpenRun:
     """Opens a run directory, made at the first call."""
 
-    def opened(config: TrainConfig) -> Run:
+    def opened(task: ClickTask) -> Run:
         run_dir = tmp_path / "run"
         if not run_dir.exists():
-            create_run_dir(run_dir, config, overwrite=False)
-        return Run(run_dir, expected_rows=None, line=ProgressLine(Console(file=io.StringIO())))
+            create_run_dir(run_dir, task.config, overwrite=False)
+        return Run(run_dir, task, line=ProgressLine(Console(file=io.StringIO())))
 
     return opened

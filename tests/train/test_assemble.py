@@ -8,6 +8,7 @@ import torch
 from recmill.errors import ConfigError
 from recmill.models.kind import CONFIGS
 from recmill.train.assemble import MODELS, assemble
+from recmill.train.click import ClickTask
 from recmill.train.evaluate import evaluate
 from recmill.train.inputs import Inputs
 from recmill.train.loop import train
@@ -58,10 +59,10 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_bytes(
             config = resolve_model(kind, *settings)
             config = config.model_copy(update={"stop": config.stop.model_copy(update={"max_steps": stop})})
             parts = assemble(config)
-            with Inputs(config) as inputs, open_run(config) as run:
-                progress = train(run, parts, inputs)
+            with Inputs(config) as inputs, open_run(ClickTask(parts, inputs)) as run:
+                progress = train(run, ClickTask(parts, inputs))
                 evaluation = evaluate(parts, inputs, "test")
-                run.finish(progress, parts, [evaluation])
+                run.finish(progress, ClickTask(parts, inputs), [evaluation])
         results.append((model_bytes(run.dir), evaluation.result))
         run.dir.rename(tmp_path / f"run_{len(stops)}")
     assert results[0] == results[1]

@@ -8,6 +8,7 @@ from recmill.errors import RunError
 from recmill.files import write_manifest
 from recmill.train.assemble import assemble
 from recmill.train.checkpoint import COUNTERS, read_checkpoint, read_model, write_checkpoint, write_model
+from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
 from recmill.train.inputs import Inputs
 from recmill.train.progress import Progress
@@ -112,18 +113,23 @@ def test_weights_of_another_shape_are_refused(resolve: Resolve, tmp_path: Path) 
 
 def test_restore_falls_back_on_the_newest_intact_checkpoint(resolve: Resolve, open_run: OpenRun) -> None:
     config = resolve()
-    run, parts = open_run(config), assemble(config)
-    for num_steps in (2, 1):
-        run.save(train_steps(parts, num_steps, Progress() if num_steps == 2 else Progress(step=2)), parts)
-    older, newer = run.checkpoint_dirs()
-    (newer / "dense.safetensors").write_bytes(b"torn")
-    resumed, restored = open_run(config), assemble(config)
-    assert resumed.restore(restored).step == 2
-    resumed.save(train_steps(restored, 1, Progress(step=2)), restored)
-    assert open_run(config).restore(assemble(config)).step == 3, "the torn one has been replaced"
-    (newer / "manifest.json").unlink()
-    (older / "manifest.json").unlink()
-    assert open_run(config).restore(assemble(config)).step == 0
+    with Inputs(config) as inputs:
+        task, restored = ClickTask(assemble(config), inputs), ClickTask(assemble(config), inputs)
+        with open_run(task) as run:
+            for num_steps in (2, 1):
+                start = Progress() if num_steps == 2 else Progress(step=2)
+                run.save(train_steps(task.state, num_steps, start), task)
+        older, newer = run.saver.checkpoint_dirs()
+        (newer / "dense.safetensors").write_bytes(b"torn")
+        with open_run(restored) as resumed:
+            assert resumed.restore(restored).step == 2
+            resumed.save(train_steps(restored.state, 1, Progress(step=2)), restored)
+        with open_run(task) as again:
+            assert again.restore(task).step == 3, "the torn one has been replaced"
+            (newer / "manifest.json").unlink()
+            (older / "manifest.json").unlink()
+            with pytest.raises(RunError, match=r"none of the 2 checkpoints in .* can be used; start anew"):
+                again.restore(task)
 
 
 def test_a_checkpoint_of_an_older_version_is_refused_by_name(resolve: Resolve, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from recmill.config import from_tree
 from recmill.data.split import SplitName
 from recmill.errors import RunError
 from recmill.metrics import ClickMetrics
-from recmill.train import job, loop
+from recmill.train import click
 from recmill.train.assemble import assemble
+from recmill.train.cadence import Stop
 from recmill.train.checkpoint import read_model
-from recmill.train.config import Stop, TrainConfig
-from recmill.train.evaluate import Evaluation, evaluate
+from recmill.train.config import TrainConfig
+from recmill.train.evaluate import ClickEvaluation, evaluate
 from recmill.train.inputs import Inputs
 from recmill.train.job import run_job
 from recmill.train.limits import limit_reached
@@ -70,14 +71,13 @@ def test_a_run_ends_at_its_target(resolve: Resolve, tmp_path: Path) -> None:
 def play(monkeypatch: pytest.MonkeyPatch, aurocs: dict[int, float]) -> None:
     """Have the validation after some of the steps turn out as wished."""
 
-    def staged(parts: Parts, _inputs: Inputs, split: SplitName) -> Evaluation:
+    def staged(parts: Parts, _inputs: Inputs, split: SplitName) -> ClickEvaluation:
         metrics = ClickMetrics()
         metrics.update(np.array([0.0, 1.0], np.float32), np.array([0.0, 1.0], np.float32))
         auroc = aurocs.get(parts.tables.num_updates, 0.5)
-        return Evaluation(split, replace(metrics.result(), auroc=auroc), 0)
+        return ClickEvaluation(split, replace(metrics.result(), auroc=auroc), 0)
 
-    monkeypatch.setattr(loop, "evaluate", staged)
-    monkeypatch.setattr(job, "evaluate", staged)
+    monkeypatch.setattr(click, "evaluate", staged)
 
 
 def test_patience_runs_out_and_the_best_model_is_kept(
@@ -88,15 +88,17 @@ def test_patience_runs_out_and_the_best_model_is_kept(
         play(patch, {3: 0.6, 6: 0.7, 9: 0.65, 12: 0.66, 15: 0.7, 18: 0.9})
         results = run_job(config, tmp_path / "run")
         assert (results["step"], results["ended_by"]) == (15, "patience")
-        assert results["best"] == {"auroc": 0.7, "step": 6, "model": "best/step_0000000006"}
+        assert results["best"] == {"auroc": 0.7, "step": 6, "model": "best/step_0000000006_auroc_0.70000"}
         resumed = run_job(resolve(*WATCHED, "stop.patience=9", "stop.max_steps=19"), tmp_path / "run", resume=True)
         assert (resumed["step"], resumed["best"]["step"], resumed["best"]["auroc"]) == (19, 18, 0.9)
     kept = sorted(path.name for path in (tmp_path / "run" / "best").iterdir())
-    assert kept == ["step_0000000006", "step_0000000018"], "the one before is the best of a checkpoint still kept"
-    assert find_best_model(tmp_path / "run").name == "step_0000000018"
+    assert kept == ["step_0000000006_auroc_0.70000", "step_0000000018_auroc_0.90000"], (
+        "the one before is the best of a checkpoint still kept"
+    )
+    assert find_best_model(tmp_path / "run").name == "step_0000000018_auroc_0.90000"
     alone = resolve("stop.max_steps=18")
     run_job(alone, tmp_path / "alone")
-    assert auroc_of(alone, tmp_path / "run" / "best" / "step_0000000018") == auroc_of(alone, tmp_path / "alone/model")
+    assert auroc_of(alone, tmp_path / "run" / "best" / kept[1]) == auroc_of(alone, tmp_path / "alone/model")
 
 
 def test_weights_of_the_best_are_not_kept_unless_wanted(

@@ -6,14 +6,14 @@ import pytest
 
 from recmill.data.split import SplitName
 from recmill.train.assemble import assemble
-from recmill.train.evaluate import Evaluation, evaluate
+from recmill.train.evaluate import ClickEvaluation, evaluate
 from recmill.train.inputs import Inputs
 from tests.train.conftest import Resolve
 
 NUM_ROWS = 500  # of each split in the tiny world
 
 
-def _evaluate(resolve: Resolve, split: SplitName, *settings: str) -> Evaluation:
+def _evaluate(resolve: Resolve, split: SplitName, *settings: str) -> ClickEvaluation:
     config = resolve(*settings)
     with Inputs(config) as inputs:
         return evaluate(assemble(config), inputs, split)

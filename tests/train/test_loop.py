@@ -8,7 +8,9 @@ from recmill.data.batch import Cursor, Position
 from recmill.errors import ConfigError
 from recmill.train import loop
 from recmill.train.assemble import assemble
-from recmill.train.config import Cadence, Stop, TrainConfig
+from recmill.train.cadence import Cadence, Stop
+from recmill.train.click import ClickTask
+from recmill.train.config import TrainConfig
 from recmill.train.inputs import Inputs
 from recmill.train.limits import due, evaluation_due, limit_reached
 from recmill.train.loop import train
@@ -18,8 +20,10 @@ from tests.train.conftest import OpenRun, Resolve
 
 
 def run_to_the_end(config: TrainConfig, open_run: OpenRun) -> tuple[Progress, Path]:
-    with Inputs(config) as inputs, open_run(config) as run:
-        return train(run, assemble(config), inputs), run.dir
+    with Inputs(config) as inputs:
+        task = ClickTask(assemble(config), inputs)
+        with open_run(task) as run:
+            return train(run, task), run.dir
 
 
 def read_records(run_dir: Path) -> list[dict[str, object]]:
@@ -69,11 +73,12 @@ def test_dropped_rows_are_trained_on_by_who_goes_on(resolve: Resolve, open_run: 
     states = []
     for stages in ([two], [resolve(*settings), two]):
         for config in stages:
-            with Inputs(config) as inputs, open_run(config) as run:
-                parts = assemble(config)
-                progress = train(run, parts, inputs)
+            with Inputs(config) as inputs:
+                task = ClickTask(assemble(config), inputs)
+                with open_run(task) as run:
+                    progress = train(run, task)
         assert progress.num_rows == 92 * progress.step > 3800
-        states.append(_weights(parts))
+        states.append(_weights(task.state))
         run.dir.rename(tmp_path / f"run_{len(states)}")
     assert states[0] == states[1]
 
@@ -142,10 +147,11 @@ def test_evaluating_in_between_changes_nothing(resolve: Resolve, open_run: OpenR
     watched = resolve("stop.max_steps=12", "cadence.evaluate_every_steps=2", "cadence.save_every_steps=3")
     states = []
     for config in (plain, watched):
-        with Inputs(config) as inputs, open_run(config) as run:
-            parts = assemble(config)
-            train(run, parts, inputs)
-            states.append(_weights(parts))
+        with Inputs(config) as inputs:
+            task = ClickTask(assemble(config), inputs)
+            with open_run(task) as run:
+                train(run, task)
+            states.append(_weights(task.state))
         run.dir.rename(tmp_path / f"run_{len(states)}")
     assert states[0] == states[1]
 

@@ -5,6 +5,7 @@ import torch
 from recmill.data.batch import Batch, Columns, Position
 from recmill.errors import FailureError, NonFiniteLoss
 from recmill.train.assemble import assemble
+from recmill.train.click import ClickTask
 from recmill.train.inputs import Inputs
 from recmill.train.loop import train
 from recmill.train.optimizers import refuse_orphans
@@ -100,12 +101,14 @@ def test_the_first_non_finite_tensor_is_named(place: str, resolve: Resolve) -> N
 
 def test_a_diverging_run_stops_and_leaves_the_last_good_state(resolve: Resolve, open_run: OpenRun) -> None:
     config = resolve("dense.lr=1e30", "dense.kind=sgd", "stop.max_epochs=50")
-    with (
-        Inputs(config) as inputs,
-        open_run(config) as run,
-        pytest.raises(NonFiniteLoss, match=r"(?s)step \d+ is .*last good state is .*checkpoints"),
-    ):
-        train(run, assemble(config), inputs)
-    parts = assemble(config)
-    assert open_run(config).restore(parts).step >= 0
+    with Inputs(config) as inputs:
+        task = ClickTask(assemble(config), inputs)
+        with (
+            open_run(task) as run,
+            pytest.raises(NonFiniteLoss, match=r"(?s)step \d+ is .*last good state is .*checkpoints"),
+        ):
+            train(run, task)
+        parts = assemble(config)
+        with open_run(task) as run:
+            assert run.restore(ClickTask(parts, inputs)).step >= 0
     assert all(bool(parameter.isfinite().all()) for parameter in parts.model.parameters())

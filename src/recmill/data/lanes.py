@@ -63,6 +63,7 @@ class Lanes:
         self._sequences = sequences  # asked for the next block, each has it parsed, sooner or later
         self._ahead = [deque(islice(sequence, lookahead)) for sequence in sequences]
         self._shares = np.array(shares, np.int64)
+        self.batch_rows = sum(shares)  # what a full batch takes of these lanes
         self._per_epoch = per_epoch
         self._open = list[Block | None]([None] * num_lanes)
         self._cursors = np.array(start.cursors, np.int64).reshape(num_lanes, 3)
@@ -78,11 +79,6 @@ class Lanes:
     def position(self) -> Position:
         """A cursor for every lane."""
         return Position(tuple(map(Cursor._make, self._cursors.tolist())))
-
-    @property
-    def batch_rows(self) -> int:
-        """How many rows a full batch takes of these lanes."""
-        return int(self._shares.sum())
 
     def deal(self, out: Columns) -> tuple[int, int]:
         """Fill `out` with every lane's share; how many rows there were, and how many bad lines were passed over.

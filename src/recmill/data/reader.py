@@ -67,11 +67,13 @@ class TextReader:
     bad_rows: BadRowPolicy = "fail"
     vocabulary: Vocabulary | None = None
     plans: Plans = field(init=False, repr=False)
+    _widths: tuple[int, int] = field(init=False, repr=False, compare=False)
     _of_thread: threading.local = field(init=False, repr=False, compare=False, default_factory=threading.local)
 
     def __post_init__(self) -> None:
         encoder = build_encoder(self.schema, self.encoding, self.table_rows, self.vocabulary)
         object.__setattr__(self, "plans", Plans(self.schema.layout(), encoder))
+        object.__setattr__(self, "_widths", (len(self.schema.dense_names), self.schema.num_slots))
 
     def compile(self) -> None:
         """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
@@ -81,7 +83,7 @@ class TextReader:
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this schema, not yet filled."""
-        return empty_columns(num_rows, len(self.schema.dense_names), self.schema.num_slots)
+        return empty_columns(num_rows, *self._widths)
 
     def read(self, segments: Sequence[Segment]) -> Block:
         """The rows of some segments, in their order."""

@@ -23,6 +23,7 @@ from recmill.embeddings.kernels import (
     pool_kernel,
     update_kernel,
 )
+from recmill.embeddings.piece import Piece, What
 from recmill.embeddings.rules import Storage, rates_at, rule_of
 from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.errors import DataError
@@ -113,6 +114,17 @@ class LocalTables:
     def state(self, name: str) -> NDArray[np.float32]:
         """What the optimizer keeps for a table's rows, (rows, state width), not a copy."""
         return self._storage.state[self._rows_of(name)]
+
+    def pieces(self) -> list[Piece]:
+        """All tables, each whole, and what the optimizer keeps for them."""
+        pieces = list[Piece]()
+        for name in (spec.name for spec in self.specs):
+            views: tuple[tuple[What, NDArray[np.float32]], ...]
+            views = ("weights", self.weights(name)), ("state", self.state(name))
+            for what, array in views:
+                if array.size:
+                    pieces.append(Piece(name, what, (len(array), array.shape[1]), 0, 0, torch.from_numpy(array)))
+        return pieces
 
     def _rows_of(self, name: str) -> slice:
         table = [spec.name for spec in self.specs].index(name)

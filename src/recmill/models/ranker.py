@@ -1,6 +1,6 @@
 """A sequence model with its item vectors: scores of all items, and the loss over what is to be guessed."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -51,7 +51,8 @@ class Ranker(nn.Module):
         super().__init__()
         self.num_items, self.max_length = num_items, max_length
         self.layers = SEQUENCE_MODELS[config.kind](config, num_items, max_length, seed=seed)
-        self.is_causal = self.layers.task == "next"
+        self.task: Literal["next", "masked"] = self.layers.task
+        self.is_causal = self.task == "next"
         self._tables = tables
         first = first_item_vectors(config, num_items + 2, seed)
         self.item_vectors: nn.Parameter | None = None

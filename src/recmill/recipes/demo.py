@@ -4,7 +4,8 @@ from recmill.data.config import DataConfig
 from recmill.data.criteo import scaled_table_rows
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dlrm import DlrmConfig
-from recmill.train.config import Cadence, DenseOptimizer, TrainConfig
+from recmill.train.cadence import Cadence
+from recmill.train.config import DenseOptimizer, TrainConfig
 from recmill.train.schedule import Schedule
 
 SYNTH_SCALE = 0.001

@@ -3,7 +3,8 @@
 from recmill.data.config import DataConfig
 from recmill.data.criteo import capped_table_rows
 from recmill.models.dlrm import DlrmConfig
-from recmill.train.config import Cadence, TrainConfig
+from recmill.train.cadence import Cadence
+from recmill.train.config import TrainConfig
 from recmill.train.schedule import Schedule
 
 

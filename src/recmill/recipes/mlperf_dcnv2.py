@@ -5,7 +5,8 @@ from recmill.data.criteo import PUBLISHED_TABLE_ROWS
 from recmill.data.multi_hot import MLPERF_SIZES
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dcn import DcnConfig
-from recmill.train.config import Cadence, DenseOptimizer, Stop, TrainConfig
+from recmill.train.cadence import Cadence, Stop
+from recmill.train.config import DenseOptimizer, TrainConfig
 
 
 def build() -> TrainConfig:

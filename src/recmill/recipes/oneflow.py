@@ -5,7 +5,8 @@ from recmill.data.criteo import ONEFLOW_TABLE_ROWS
 from recmill.data.encode import Encoding
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dlrm import DlrmConfig
-from recmill.train.config import Cadence, DenseOptimizer, Stop, TrainConfig
+from recmill.train.cadence import Cadence, Stop
+from recmill.train.config import DenseOptimizer, TrainConfig
 from recmill.train.schedule import Schedule
 
 

@@ -4,7 +4,8 @@ from recmill.data.config import DataConfig
 from recmill.data.criteo import FREQUENT_TABLE_ROWS
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dlrm import DlrmConfig
-from recmill.train.config import Cadence, DenseOptimizer, Stop, TrainConfig
+from recmill.train.cadence import Cadence, Stop
+from recmill.train.config import DenseOptimizer, TrainConfig
 
 
 def build() -> TrainConfig:

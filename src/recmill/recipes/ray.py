@@ -4,7 +4,8 @@ from recmill.data.config import DataConfig
 from recmill.data.criteo import REDUCED_TABLE_ROWS
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dcn import DcnConfig
-from recmill.train.config import Cadence, DenseOptimizer, TrainConfig
+from recmill.train.cadence import Cadence
+from recmill.train.config import DenseOptimizer, TrainConfig
 
 
 def build() -> TrainConfig:

@@ -3,7 +3,8 @@
 from recmill.data.config import DataConfig
 from recmill.embeddings.table import TableOptimizer
 from recmill.models.dlrm import DlrmConfig
-from recmill.train.config import Cadence, DenseOptimizer, TrainConfig
+from recmill.train.cadence import Cadence
+from recmill.train.config import DenseOptimizer, TrainConfig
 
 
 def build() -> TrainConfig:

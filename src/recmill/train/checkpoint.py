@@ -1,65 +1,230 @@
-"""The state of a run on disk: safetensors and JSON, a manifest with checksums last, no pickle."""
+"""The state of a run on disk: safetensors and JSON, a manifest with checksums last, no pickle.
 
+Every process writes the pieces of tables it holds, the main one all the rest. A state is first copied (`Snapshot`), so
+that it can be written while training goes on, and a directory that was not finished does not exist for a reader.
+"""
+
+import hashlib
 import json
+import os
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
-from recmill.errors import RunError
-from recmill.files import finished_dir, read_manifest, write_manifest
+from recmill.config import Settings, to_toml
+from recmill.embeddings.piece import HasPieces, Piece, What
+from recmill.errors import FailureError, RunError
+from recmill.files import read_manifest, write_atomic, write_listing
+from recmill.train.precision import LossScale
 from recmill.train.progress import Progress
-from recmill.train.step import Parts
+from recmill.train.saved_tables import SavedTables, file_of, key_of
+from recmill.train.tensor_file import write_tensors
+from recmill.world import ALONE, World
 
 DENSE = "dense.safetensors"
-TABLES = "tables.safetensors"
 OPTIMIZER = "optimizer.safetensors"
-TABLE_STATE = "table_state.safetensors"
 PROGRESS = "progress.json"
+CONFIG = "config.toml"
 COUNTERS = "counters.json"
+_LOST_S = 600.0  # how long the main process waits for the pieces of the others
 
 
-def write_model(target: Path, parts: Parts, progress: Progress) -> None:
+class State(Protocol):
+    """All that a step may change, and the settings it came from."""
+
+    @property
+    def config(self) -> Settings:
+        """All settings of the run."""
+
+    @property
+    def rows_hash(self) -> str:
+        """Of the columns of the rows it is trained on."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The layers."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What moves them."""
+
+    @property
+    def tables(self) -> HasPieces | None:
+        """The embedding tables, if there are any beside the layers, with what moves them."""
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """Of fp16."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one process has to write: tensors by file, and texts by file."""
+
+    kind: str
+    step: int
+    rows_hash: str
+    world: World
+    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def copied(self) -> "Snapshot":
+        """The same, in memory of its own."""
+        tensors = {
+            file: {name: _copy(tensor) for name, tensor in group.items()} for file, group in self.tensors.items()
+        }
+        return replace(self, tensors=tensors)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, device="cpu").copy_(tensor.detach())
+
+
+def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
     """Weights alone: what scoring needs."""
-    with finished_dir(target, overwrite=True) as directory:
-        save_file(_dense_weights(parts), directory / DENSE)
-        save_file(_table_weights(parts), directory / TABLES)
-        write_manifest(directory, kind="model", step=progress.step)
+    snapshot = Snapshot("model", progress.step, state.rows_hash, world)
+    if world.is_main:
+        snapshot.tensors[DENSE] = dict(state.model.state_dict())  # parameters, and what batch norm has measured
+    _add_pieces(snapshot, [piece for piece in _pieces(state) if piece.what == "weights"])
+    return snapshot
 
 
-def write_checkpoint(target: Path, parts: Parts, progress: Progress) -> None:
+def checkpoint_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
     """All that is needed to go on as if nothing had happened."""
-    with finished_dir(target, overwrite=True) as directory:
-        save_file(_dense_weights(parts), directory / DENSE)
-        save_file(_table_weights(parts), directory / TABLES)
-        save_file(_optimizer_state(parts), directory / OPTIMIZER)
-        save_file(_table_state(parts), directory / TABLE_STATE)
-        (directory / COUNTERS).write_text(json.dumps(_counters(parts)))
-        (directory / PROGRESS).write_text(json.dumps(progress.to_json()))
-        write_manifest(directory, kind="checkpoint", step=progress.step)
+    snapshot = Snapshot("checkpoint", progress.step, state.rows_hash, world)
+    if world.is_main:
+        snapshot.tensors[DENSE] = dict(state.model.state_dict())
+        snapshot.tensors[OPTIMIZER] = _optimizer_state(state)
+        snapshot.texts[COUNTERS] = json.dumps(_counters(state))
+        snapshot.texts[PROGRESS] = json.dumps(progress.to_json())
+        snapshot.texts[CONFIG] = to_toml(state.config)
+    _add_pieces(snapshot, _pieces(state))
+    return snapshot
 
 
-def read_model(directory: Path, parts: Parts) -> None:
-    """Put saved weights into the parts."""
+def _add_pieces(snapshot: Snapshot, pieces: list[Piece]) -> None:
+    for piece in pieces:
+        file = file_of(piece.what, snapshot.world.rank, snapshot.world.size)
+        snapshot.tensors.setdefault(file, {})[key_of(piece)] = piece.values
+
+
+def _pieces(state: State) -> list[Piece]:
+    return state.tables.pieces() if state.tables else []
+
+
+def write_part(snapshot: Snapshot, scratch: Path) -> None:
+    """Write the files of one process, and a list of them last."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    files: dict[str, dict[str, Any]] = {}
+    for name, tensors in snapshot.tensors.items():
+        digest = write_tensors(scratch / name, tensors)
+        files[name] = {"bytes": (scratch / name).stat().st_size, "sha256": digest}
+    for name, text in snapshot.texts.items():
+        write_atomic(scratch / name, text)
+        files[name] = {"bytes": len(text.encode()), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"files": files}))
+
+
+def give_up_part(snapshot: Snapshot, scratch: Path, error: OSError) -> None:
+    """Tell the main process that it waits in vain; if not even that can be written, it will notice by itself."""
+    with suppress(OSError):
+        write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"error": str(error)}))
+
+
+def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
+    """In the main process: when all have written their parts, make the directory exist."""
+    paths = [_part_path(scratch, rank) for rank in range(snapshot.world.size)]
+    parts = [_await_part(path) for path in paths]
+    for path in paths:
+        path.unlink()
+    listed = {name: facts for part in parts for name, facts in part["files"].items()}
+    write_listing(scratch, listed, kind=snapshot.kind, step=snapshot.step, rows=snapshot.rows_hash)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():  # a damaged one of that step, or weights to replace
+        replaced = scratch.with_name(f"{scratch.name}.old")
+        target.rename(replaced)
+        scratch.rename(target)
+        shutil.rmtree(replaced)
+    else:
+        scratch.rename(target)
+
+
+def write_model(target: Path, state: State, progress: Progress) -> None:
+    """In a process that is alone: have the weights on disk when this returns."""
+    _write_alone(model_snapshot(state, progress), target)
+
+
+def write_checkpoint(target: Path, state: State, progress: Progress) -> None:
+    """In a process that is alone: have the whole state on disk when this returns."""
+    _write_alone(checkpoint_snapshot(state, progress), target)
+
+
+def _write_alone(snapshot: Snapshot, target: Path) -> None:
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        write_part(snapshot, scratch)
+        finish(snapshot, scratch, target)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _part_path(scratch: Path, rank: int) -> Path:
+    return scratch / f"part_{rank:05}.json"
+
+
+def _await_part(path: Path) -> dict[str, Any]:
+    began = time.monotonic()
+    while not path.is_file():
+        if time.monotonic() - began > _LOST_S:
+            raise FailureError(f"{path} did not come within {_LOST_S:.0f} s: the process that writes it is lost")
+        time.sleep(0.002)
+    part: dict[str, Any] = json.loads(path.read_text())
+    if "error" in part:
+        raise FailureError(f"another process could not write its part: {part['error']}")
+    return part
+
+
+def read_model(directory: Path, state: State) -> None:
+    """Put saved weights into the state."""
     read_manifest(directory)
-    _fill(_dense_weights(parts), directory / DENSE)
-    _fill(_table_weights(parts), directory / TABLES)
+    _fill(dict(state.model.state_dict()), directory / DENSE)
+    with SavedTables(directory, "weights") as saved:
+        saved.fill(piece for piece in _pieces(state) if piece.what == "weights")
 
 
-def read_checkpoint(directory: Path, parts: Parts) -> Progress:
+def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Progress:
     """Put a saved state into the parts; how far it had come."""
-    read_model(directory, parts)
-    _fill(_table_state(parts), directory / TABLE_STATE)
-    _restore_optimizer(parts, load_file(directory / OPTIMIZER))
+    manifest, counters = read_manifest(directory, verify=verify), read_counters(directory)
+    if manifest.get("rows") != state.rows_hash:
+        raise RunError(f"{directory} was trained on rows of other columns than the settings name")
+    _fill(dict(state.model.state_dict()), directory / DENSE)
+    whats: tuple[What, ...] = ("weights", "state")
+    for what in whats:
+        with SavedTables(directory, what) as saved:
+            saved.fill(piece for piece in _pieces(state) if piece.what == what)
+    _restore_optimizer(state, load_file(directory / OPTIMIZER))
+    if state.tables:
+        state.tables.num_updates = counters["table_updates"]
+    if state.loss_scale:
+        state.loss_scale.restore(counters["loss_scale"])
+    return read_progress(directory)
+
+
+def read_counters(directory: Path) -> dict[str, Any]:
+    """The small numbers of a saved state."""
     if not (directory / COUNTERS).is_file():
         raise RunError(f"{directory} has no {COUNTERS}: an older version saved it; go on with that one, or train anew")
-    counters = json.loads((directory / COUNTERS).read_text())
-    parts.tables.num_updates = counters["table_updates"]
-    if parts.loss_scale:
-        parts.loss_scale.restore(counters["loss_scale"])
-    return read_progress(directory)
+    counters: dict[str, Any] = json.loads((directory / COUNTERS).read_text())
+    return counters
 
 
 def read_progress(directory: Path) -> Progress:
@@ -67,38 +232,25 @@ def read_progress(directory: Path) -> Progress:
     return Progress.from_json(json.loads((directory / PROGRESS).read_text()))
 
 
-def _counters(parts: Parts) -> dict[str, Any]:
-    scale = parts.loss_scale.to_json() if parts.loss_scale else None
-    return {"table_updates": parts.tables.num_updates, "loss_scale": scale}
+def _counters(state: State) -> dict[str, Any]:
+    scale = state.loss_scale.to_json() if state.loss_scale else None
+    return {"table_updates": state.tables.num_updates if state.tables else 0, "loss_scale": scale}
 
 
-def _dense_weights(parts: Parts) -> dict[str, Tensor]:
-    return dict(parts.model.state_dict())  # parameters, and what batch norm has measured
+def _optimizer_state(state: State) -> dict[str, Tensor]:
+    names = [name for name, _ in state.model.named_parameters()]
+    kept: dict[int, dict[str, Tensor]] = state.optimizer.state_dict()["state"]
+    return {f"{names[i]}:{key}": value for i, values in kept.items() for key, value in values.items()}
 
 
-def _table_weights(parts: Parts) -> dict[str, Tensor]:
-    return {spec.name: torch.from_numpy(parts.tables.weights(spec.name)) for spec in parts.tables.specs}
-
-
-def _table_state(parts: Parts) -> dict[str, Tensor]:
-    states = {spec.name: torch.from_numpy(parts.tables.state(spec.name)) for spec in parts.tables.specs}
-    return {name: state for name, state in states.items() if state.numel()}
-
-
-def _optimizer_state(parts: Parts) -> dict[str, Tensor]:
-    names = [name for name, _ in parts.model.named_parameters()]
-    state: dict[int, dict[str, Tensor]] = parts.optimizer.state_dict()["state"]
-    return {f"{names[i]}:{key}": value for i, values in state.items() for key, value in values.items()}
-
-
-def _restore_optimizer(parts: Parts, saved: dict[str, Tensor]) -> None:
-    indices = {name: i for i, (name, _) in enumerate(parts.model.named_parameters())}
-    state_dict: dict[str, Any] = parts.optimizer.state_dict()
+def _restore_optimizer(state: State, saved: dict[str, Tensor]) -> None:
+    indices = {name: i for i, (name, _) in enumerate(state.model.named_parameters())}
+    state_dict: dict[str, Any] = state.optimizer.state_dict()
     state_dict["state"] = {}
     for full_name, value in saved.items():
         name, key = full_name.rsplit(":", 1)
         state_dict["state"].setdefault(indices[name], {})[key] = value
-    parts.optimizer.load_state_dict(state_dict)
+    state.optimizer.load_state_dict(state_dict)
 
 
 def _fill(targets: dict[str, Tensor], path: Path) -> None:

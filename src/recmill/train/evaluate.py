@@ -13,13 +13,18 @@ from recmill.train.step import Parts, forward
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ClickEvaluation:
     """The metrics of a split, or of its first batches, and how many of the lines read could not be rows."""
 
     split: SplitName
     result: ClickResult
     num_skipped: int
     is_whole: bool = True  # False: a limit left rows out
+
+    @property
+    def score(self) -> float | None:
+        """The AUROC, unless all labels are the same."""
+        return self.result.auroc
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
@@ -35,7 +40,7 @@ class Evaluation:
         return f"{self.split:<10}  {numbers}  ({only}{self.result.num_rows:,} rows{skipped})"
 
 
-def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> Evaluation:
+def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> ClickEvaluation:
     """Score the rows of a split in the order of the files: all, or as many batches as the settings allow."""
     data = parts.config.data
     max_batches = {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
@@ -48,4 +53,4 @@ def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> Evaluation:
         is_whole = next(stream, None) is None
         if is_whole:
             num_skipped += stream.trailing_skipped
-    return Evaluation(split, metrics.result(), num_skipped, is_whole)
+    return ClickEvaluation(split, metrics.result(), num_skipped, is_whole)

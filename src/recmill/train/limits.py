@@ -1,7 +1,7 @@
 """When things are due, and when a run is over: pure functions of how far it has come."""
 
 from recmill.errors import ConfigError
-from recmill.train.config import Cadence, Stop
+from recmill.train.cadence import Cadence, Stop
 from recmill.train.progress import Progress
 
 
@@ -23,21 +23,31 @@ def evaluation_due(before: Progress, now: Progress, cadence: Cadence, rows_per_e
     return now.num_rows // rows > before.num_rows // rows
 
 
+def save_due(before: Progress, now: Progress, cadence: Cadence, *, has_evaluated: bool) -> bool:
+    """Whether the step between the two calls for a checkpoint."""
+    every_s = 60 * cadence.save_every_minutes
+    return (
+        due(cadence.save_every_steps, now.step)
+        or (has_evaluated and cadence.save_after_evaluation)
+        or (every_s > 0 and now.train_s // every_s > before.train_s // every_s)
+    )
+
+
 def limit_reached(progress: Progress, stop: Stop) -> str | None:
     """The setting that ends the run here, if one does; the end of the last epoch is the stream's to say."""
     spent_and_limit = {
         "max_steps": (progress.step, stop.max_steps),
         "max_rows": (progress.num_rows, stop.max_rows),
         "max_minutes": (progress.train_s, 60 * stop.max_minutes),
-        "target_auroc": (progress.best.auroc if progress.best else 0.0, stop.target_auroc),
+        "target_auroc": (progress.best.score if progress.best else 0.0, stop.target_auroc),
         "patience": (progress.num_worse, stop.patience),
     }
     return next((name for name, (spent, limit) in spent_and_limit.items() if limit and spent >= limit), None)
 
 
-def refuse_no_step(progress: Progress, least_rows: int) -> None:
+def refuse_no_step(step: int, least_rows: int) -> None:
     """Complain if a run would drop the only batch it has."""
-    if progress.step == 0:
+    if step == 0:
         raise ConfigError(
             f"data.drop_last leaves nothing to train on: the first batch has fewer than data.global_batch = "
             f"{least_rows:,} rows; lower data.global_batch or leave out data.drop_last"

@@ -1,16 +1,32 @@
 """How far a run has come: what has been spent, and where the reader stands behind it."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-from recmill.data.batch import Batch, Position
+from recmill.data.batch import Position
+
+
+class Spent(Protocol):
+    """A global batch that has been trained on."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows it had, all processes together."""
+
+    @property
+    def num_skipped(self) -> int:
+        """How many bad rows were passed over on the way to it."""
+
+    @property
+    def position(self) -> Position:
+        """Where all readers stand behind it."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best validation AUROC so far, and the step that had it."""
+    """The best validation score so far, and the step that had it."""
 
-    auroc: float
+    score: float
     step: int
 
 
@@ -35,7 +51,7 @@ class Progress:
         """Passes over the data that are finished."""
         return self.position.epoch if self.position else 0
 
-    def after(self, batch: Batch, *, step_s: float, blocked_s: float) -> "Progress":
+    def after(self, batch: Spent, *, step_s: float, blocked_s: float) -> "Progress":
         """One more step; `step_s` is its whole time, waiting for the batch included."""
         return replace(
             self,
@@ -47,12 +63,12 @@ class Progress:
             position=batch.position,
         )
 
-    def judged(self, auroc: float | None) -> "Progress":
-        """One more evaluation; where the labels are all the same there is no AUROC, and nothing to compare."""
-        if auroc is None:
+    def judged(self, score: float | None) -> "Progress":
+        """One more evaluation; where labels are all the same there is no AUROC, and nothing to compare."""
+        if score is None:
             return self
-        if self.best is None or auroc > self.best.auroc:
-            return replace(self, best=Best(auroc, self.step), num_worse=0)
+        if self.best is None or score > self.best.score:
+            return replace(self, best=Best(score, self.step), num_worse=0)
         return replace(self, num_worse=self.num_worse + 1)
 
     def with_skipped(self, num_skipped: int) -> "Progress":

@@ -10,7 +10,8 @@ from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
 from recmill.models.ranker import SequenceModelConfig
 from recmill.ranking import Protocol
-from recmill.train.config import Cadence, DenseOptimizer, Stop
+from recmill.train.cadence import Cadence, Stop
+from recmill.train.config import DenseOptimizer
 from recmill.train.schedule import Schedule
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.sequences import Heldout, Sequences, heldout_users, read_histories
+from recmill.data.split import SplitName
 from recmill.models.baselines import Markov, Popularity, Scorer
 from recmill.ranking import Judge, Known, Protocol, Tally
 from recmill.seeds import rng
@@ -18,14 +19,16 @@ BLOCK_BYTES = 128 << 20  # of scores that exist at a time
 class SequenceEvaluation:
     """The metrics of a split under a protocol."""
 
-    split: Heldout
+    split: SplitName
     protocol: Protocol
     tally: Tally
     is_whole: bool = True  # False: a limit left users out
 
     @property
-    def ndcg(self) -> float:
+    def score(self) -> float | None:
         """NDCG@10, by which the best weights are chosen."""
+        if not self.tally.num_users:
+            return None
         return self.tally.metrics(self.protocol)[f"ndcg@10{self.protocol.suffix}"]
 
     def as_dict(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from recmill.models.losses import Sampled
 from recmill.models.ranker import Ranker
 from recmill.seeds import rng
 from recmill.train.optimizers import build_dense_optimizer
+from recmill.train.precision import LossScale
 from recmill.train.schedule import lr_at
 from recmill.train.sequence_config import SequenceConfig
 
@@ -48,28 +49,32 @@ class SequenceParts:
     """All that is trained: the layers with their item vectors, or the engine that keeps those, and what moves them."""
 
     config: SequenceConfig
-    ranker: Ranker
+    model: Ranker
     tables: LocalTables | None
     optimizer: torch.optim.Optimizer
     sampler: Sampler | None
+    rows_hash: str  # of the catalogue: which item has which id
+    loss_scale: LossScale | None = None  # sequences are trained in full precision
 
 
-def build_sequence_parts(config: SequenceConfig, item_counts: NDArray[np.int64]) -> SequenceParts:
+def build_sequence_parts(config: SequenceConfig, item_counts: NDArray[np.int64], rows_hash: str = "") -> SequenceParts:
     """A run's parts with their first values, which depend on the settings and the catalogue alone."""
     num_items, tables = len(item_counts), None
     if config.tables is not None:
         specs = [TableSpec("item", num_items + 2)]
         tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
         tables.compile()
-    ranker = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
+    model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
     sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
-    return SequenceParts(config, ranker, tables, build_dense_optimizer(ranker, config.dense, fused=True), sampler)
+    return SequenceParts(
+        config, model, tables, build_dense_optimizer(model, config.dense, fused=True), sampler, rows_hash
+    )
 
 
 def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) -> float:
     """Train on a batch, the one after `step` finished ones; its mean loss before the update."""
     set_learning_rates(parts, step)
-    train_at(parts.ranker, step)
+    train_at(parts.model, step)
     loss = loss_of(parts, batch, step)
     value = loss.item()
     if not math.isfinite(value):
@@ -77,7 +82,7 @@ def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) ->
         raise NonFiniteLoss(explain_non_finite(parts, step, value))
     loss.backward()  # type: ignore[no-untyped-call]  # the engine's rows, if there are any, are updated in here
     if parts.config.update.clip_norm:
-        nn.utils.clip_grad_norm_(parts.ranker.parameters(), parts.config.update.clip_norm)
+        nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
     parts.optimizer.step()
     parts.optimizer.zero_grad(set_to_none=True)
     return value
@@ -86,9 +91,9 @@ def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) ->
 def loss_of(parts: SequenceParts, batch: SequenceBatch, step: int) -> Tensor:
     """The mean loss over all that is to be guessed in a batch."""
     if parts.sampler is not None:
-        return parts.ranker.sampled_loss(batch.ids, batch.targets, batch.lengths, parts.sampler.draw(step))
+        return parts.model.sampled_loss(batch.ids, batch.targets, batch.lengths, parts.sampler.draw(step))
     smoothing = parts.config.loss.label_smoothing
-    return parts.ranker.full_loss(batch.ids, batch.targets, batch.lengths, smoothing)
+    return parts.model.full_loss(batch.ids, batch.targets, batch.lengths, smoothing)
 
 
 def set_learning_rates(parts: SequenceParts, step: int) -> None:
@@ -102,7 +107,7 @@ def set_learning_rates(parts: SequenceParts, step: int) -> None:
 
 def explain_non_finite(parts: SequenceParts, step: int, loss: float) -> str:
     """The step, the learning rate and the first weight that is not finite."""
-    weights = dict(parts.ranker.named_parameters())
+    weights = dict(parts.model.named_parameters())
     if parts.tables is not None:
         weights["item_vectors"] = torch.from_numpy(parts.tables.weights("item"))  # type: ignore[assignment]
     broken = next((name for name, weight in weights.items() if not weight.isfinite().all()), "the loss itself")

@@ -1,5 +1,7 @@
 """One optimizer step, forward to update, and the search for what went wrong when its loss is not finite."""
 
+import hashlib
+import json
 import math
 from dataclasses import dataclass
 
@@ -25,6 +27,14 @@ class Parts:
     tables: LocalTables
     optimizer: torch.optim.Optimizer
     loss_scale: LossScale | None = None  # of fp16
+
+    @property
+    def rows_hash(self) -> str:
+        """Of the columns of the rows and the sizes of their tables."""
+        data = self.config.data
+        columns = [column.model_dump(mode="json") for column in data.schema_of_rows.columns]
+        facts = json.dumps([columns, data.num_table_rows, data.slots_per_column])
+        return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def forward(parts: Parts, batch: Batch) -> Tensor:

@@ -1,0 +1,157 @@
+"""Tables on disk in pieces: named by what they are a part of, and read back by whoever needs some rows of them."""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from safetensors import safe_open
+from torch import Tensor
+
+from recmill.embeddings.piece import Piece, What
+from recmill.errors import RunError
+
+STEMS: dict[What, str] = {"weights": "tables", "state": "table_state"}
+# A part of a table carries the rows and columns it holds behind the table's name.
+_PART = re.compile(r"(?P<table>.*)\[(?P<row>\d+):(?P<row_end>\d+),(?P<column>\d+):(?P<column_end>\d+)\]")
+_COPY_BYTES = 64 << 20
+
+
+def key_of(piece: Piece) -> str:
+    """The name of a piece in its file: the table's own if it is whole."""
+    rows, columns = piece.num_rows, piece.num_columns
+    if (rows, columns) == piece.shape:
+        return piece.table
+    row, column = piece.first_row, piece.first_column
+    return f"{piece.table}[{row}:{row + rows},{column}:{column + columns}]"
+
+
+def file_of(what: What, rank: int, size: int) -> str:
+    """Where a process puts its pieces."""
+    part = f".{rank:05}-of-{size:05}" if size > 1 else ""
+    return f"{STEMS[what]}{part}.safetensors"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Rows and columns, from the first up to the one behind the last."""
+
+    row: int
+    row_end: int
+    column: int
+    column_end: int
+
+    def common(self, other: "Extent") -> "Extent | None":
+        """What both hold."""
+        both = Extent(
+            max(self.row, other.row),
+            min(self.row_end, other.row_end),
+            max(self.column, other.column),
+            min(self.column_end, other.column_end),
+        )
+        return both if both.row < both.row_end and both.column < both.column_end else None
+
+    @property
+    def num_cells(self) -> int:
+        """Rows times columns."""
+        return (self.row_end - self.row) * (self.column_end - self.column)
+
+
+@dataclass(frozen=True)
+class SavedPiece:
+    """A piece in a file."""
+
+    extent: Extent
+    content: Any  # what safetensors lets one slice
+
+    def read(self, wanted: Extent) -> Tensor:
+        """Some of it."""
+        rows = slice(wanted.row - self.extent.row, wanted.row_end - self.extent.row)
+        columns = slice(wanted.column - self.extent.column, wanted.column_end - self.extent.column)
+        values: Tensor = self.content[rows, columns]
+        return values
+
+
+class SavedTables:
+    """The weights, or the optimizer's numbers, of all tables of a saved state; use it with `with`."""
+
+    def __init__(self, directory: Path, what: What) -> None:
+        self._place = f"{directory}/{STEMS[what]}*.safetensors"
+        self._files = ExitStack()
+        self._pieces: dict[str, list[SavedPiece]] = {}
+        for path in sorted(directory.glob(f"{STEMS[what]}*.safetensors")):
+            file = self._files.enter_context(safe_open(path, framework="pt"))
+            for key in file.keys():  # noqa: SIM118 it is no dict
+                table, piece = _read_key(key, file.get_slice(key))
+                self._pieces.setdefault(table, []).append(piece)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.close()
+
+    @property
+    def names(self) -> list[str]:
+        """The tables, sorted."""
+        return sorted(self._pieces)
+
+    def shape(self, table: str) -> tuple[int, int]:
+        """Rows and columns of a table, from the pieces there are."""
+        extents = [piece.extent for piece in self._pieces[table]]
+        return max(extent.row_end for extent in extents), max(extent.column_end for extent in extents)
+
+    def read(self, table: str, wanted: Extent) -> Iterator[tuple[Extent, Tensor]]:
+        """The cells of a table, in portions that need little memory; those nobody saved are left out."""
+        for piece in self._pieces.get(table, ()):
+            if common := wanted.common(piece.extent):
+                for portion in _portions(common):
+                    yield portion, piece.read(portion)
+
+    def fill(self, pieces: Iterable[Piece]) -> None:
+        """Put saved values into these pieces, all of them and only where names and shapes agree."""
+        pieces = list(pieces)
+        if differing := sorted({piece.table for piece in pieces} - self._pieces.keys()):
+            raise RunError(f"{self._place} does not fit the settings: {', '.join(differing[:5])} are missing in it")
+        for piece in pieces:
+            if self.shape(piece.table) != piece.shape:
+                raise RunError(
+                    f"{self._place}: {piece.table} has shape {self.shape(piece.table)}, expected {piece.shape}"
+                )
+            self._fill(piece)
+
+    def _fill(self, piece: Piece) -> None:
+        row, column = piece.first_row, piece.first_column
+        wanted = Extent(row, row + piece.num_rows, column, column + piece.num_columns)
+        num_filled = 0
+        for found, values in self.read(piece.table, wanted):
+            rows, columns = (
+                slice(found.row - row, found.row_end - row),
+                slice(found.column - column, found.column_end - column),
+            )
+            piece.values[rows, columns].copy_(values)
+            num_filled += found.num_cells
+        if num_filled != wanted.num_cells:
+            raise RunError(
+                f"{self._place}: {piece.table} has {num_filled:,} of the {wanted.num_cells:,} numbers that are needed; "
+                "a file of the checkpoint is missing"
+            )
+
+
+def _read_key(key: str, content: Any) -> tuple[str, SavedPiece]:
+    if part := _PART.fullmatch(key):
+        places = (int(part[name]) for name in ("row", "row_end", "column", "column_end"))
+        return part["table"], SavedPiece(Extent(*places), content)
+    num_rows, num_columns = content.get_shape()
+    return key, SavedPiece(Extent(0, num_rows, 0, num_columns), content)
+
+
+def _portions(extent: Extent) -> Iterator[Extent]:
+    step = max(1, _COPY_BYTES // (4 * (extent.column_end - extent.column)))
+    for row in range(extent.row, extent.row_end, step):
+        yield Extent(row, min(row + step, extent.row_end), extent.column, extent.column_end)
