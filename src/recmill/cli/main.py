@@ -4,7 +4,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from recmill.cli import audit, bench, demo, doctor, evaluate, plan, prepare, recipes, schema, split, synth, train
+from recmill.cli import (
+    audit,
+    bench,
+    demo,
+    doctor,
+    evaluate,
+    plan,
+    prepare,
+    recipes,
+    recommend,
+    schema,
+    split,
+    synth,
+    train,
+)
 from recmill.errors import RecmillError
 
 INTERRUPTED = 130
@@ -17,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in (demo, synth, split, schema, audit, prepare, recipes, plan, train, evaluate, bench, doctor):
+    for verb in (demo, synth, split, schema, audit, prepare, recipes, plan, train, evaluate, recommend, bench, doctor):
         verb.add_parser(verbs)
     return parser
 

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
 Verbs = Any  # argparse's own type of a group of subparsers is private
 
-# What may differ when a run goes on: how long it runs and what it tells, never what it computes.
-CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches")
-
 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
@@ -41,6 +38,10 @@ def add_set_option(parser: argparse.ArgumentParser, explanation: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Resolve the settings and train."""
+    from recmill.cli import sequences
+
+    if sequences.is_wanted(args):
+        return sequences.train(args)
     from recmill.train.job import run_job
 
     config = resumed_config(args) if args.resume else resolved_config(args)
@@ -53,11 +54,12 @@ def resolved_config(args: argparse.Namespace) -> "TrainConfig":
     """Recipe, then file, then options, then --set."""
     from recmill.config import from_tree, laid_over, read_toml, with_assignments
     from recmill.models.kind import without_other_kind
-    from recmill.recipes import RECIPES, find_recipe
+    from recmill.recipes import RECIPES, SEQUENCE_RECIPES, find_recipe
     from recmill.train.config import TrainConfig
 
     if args.recipe is None and args.config is None:
-        raise ConfigError(f"name a recipe ({', '.join(RECIPES)}) or give settings with --config FILE")
+        names = ", ".join([*RECIPES, *SEQUENCE_RECIPES])
+        raise ConfigError(f"name a recipe ({names}) or give settings with --config FILE")
     tree: dict[str, Any] = {}
     if args.recipe is not None:
         tree = find_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
@@ -99,8 +101,9 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
 
 def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     """The run's own settings; only those that do not change its meaning may be set anew."""
-    from recmill.config import from_tree, setting_keys, value_at, with_assignments
+    from recmill.config import from_tree, with_assignments
     from recmill.models.kind import without_other_kind
+    from recmill.train.changes import refuse_changes
     from recmill.train.config import TrainConfig
     from recmill.train.run import read_run_config
 
@@ -110,15 +113,7 @@ def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     tree = before.model_dump(mode="json", exclude_none=True)
     tree = without_other_kind(tree, with_assignments({}, args.assignments))
     after = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
-    for key in setting_keys(TrainConfig):
-        old, new = value_at(before, key), value_at(after, key)
-        if old != new and not key.startswith(CHANGEABLE_ON_RESUME):
-            raise ConfigError(f"{key} was {old} in {args.run} and cannot become {new}: it would be another run")
-    if before.resolved_schedule != after.resolved_schedule:
-        raise ConfigError(
-            f"stop.max_steps was {before.stop.max_steps} in {args.run} and cannot become {after.stop.max_steps}: "
-            f"schedule.change_fracs = {list(after.schedule.change_fracs)} are shares of it"
-        )
+    refuse_changes(before, after, args.run)
     return after
 
 

@@ -95,7 +95,7 @@ class _Preparation:
             "rules": job.rules.model_dump(mode="json", exclude_none=True),
             "bad_rows": job.bad_rows,
             "part_bytes": job.part_bytes,
-            "files": {str(path.resolve()): [path.stat().st_size, path.stat().st_mtime_ns] for path in paths},
+            "sources": {str(path.resolve()): [path.stat().st_size, path.stat().st_mtime_ns] for path in paths},
         }
         self._stages = Stages(job.work_dir, self._plan, jobs=job.jobs, on_progress=job.on_progress)
         self._result_dir = job.work_dir / "result"
@@ -270,7 +270,7 @@ class _Preparation:
         write_atomic(directory / "README.md", describe(facts, job.preset, job.rules))
         names = ("recmill", "numpy", "polars", "pyarrow")
         versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
-        plan = {key: self._plan[key] for key in ("preset", "schema", "rules", "files")}
+        plan = {key: self._plan[key] for key in ("preset", "schema", "rules", "sources")}
         write_manifest(directory, format=FORMAT, **plan, **facts, versions=versions)
         if job.out_dir.exists():
             shutil.rmtree(job.out_dir)

@@ -12,7 +12,7 @@ import torch
 
 from recmill.data.batch import Position
 from recmill.data.prepare_events import PreparedSequences, open_prepared_sequences
-from recmill.data.sequences import Heldout, WindowOrder, WindowStream, cut_windows
+from recmill.data.sequences import Heldout, WindowOrder, WindowStream, cut_windows, heldout_users
 from recmill.data.split import SplitName
 from recmill.errors import ConfigError
 from recmill.memory import keep_freed_memory
@@ -21,7 +21,7 @@ from recmill.ranking import Judge
 from recmill.train.assemble import use_threads
 from recmill.train.limits import refuse_no_step
 from recmill.train.sequence_config import SequenceConfig
-from recmill.train.sequence_evaluate import SequenceEvaluation, build_baselines, choose_users, heldout_users, judge
+from recmill.train.sequence_evaluate import SequenceEvaluation, build_baselines, choose_users, judge
 from recmill.train.sequence_step import SequenceParts, build_sequence_parts, take_sequence_step
 from recmill.train.signals import Signals
 from recmill.train.task import Taken
