@@ -8,16 +8,16 @@ from recmill.train.sequence_config import SequenceConfig, SequenceData, Sequence
 
 
 def build() -> SequenceConfig:
-    """SASRec, dimension 64, two blocks, the newest 50 events, cross entropy over sampled items with log-Q correction.
+    """SASRec, dimension 128, two blocks, the newest 50 events, cross entropy over sampled items with log-Q correction.
 
     Judged every few epochs by full ranking, ended when validation has not become better for a while.
     """
     return SequenceConfig(
         data=SequenceData(max_length=50, window_step=50, global_batch=128),
-        model=SasRecConfig(embedding_dim=64, num_blocks=2, num_heads=2, dropout_frac=0.5),
+        model=SasRecConfig(embedding_dim=128, num_blocks=2, num_heads=2, dropout_frac=0.3),
         loss=SequenceLoss(kind="sampled", num_sampled=4096),
         dense=DenseOptimizer(kind="adam", lr=0.001),
         schedule=Schedule(warmup_steps=200),
         cadence=Cadence(log_every_steps=100, evaluate_every_epochs=2.0, save_every_steps=500),
-        stop=Stop(max_epochs=60, patience=5),
+        stop=Stop(max_epochs=60, patience=3),
     )
