@@ -14,7 +14,7 @@ class PlainBert4Rec(nn.Module):
         dim = config.embedding_dim
         self.items = nn.Embedding(num_items + 2, dim, padding_idx=0)
         self.positions = nn.Embedding(max_length, dim)
-        nn.init.normal_(self.items.weight, 0, config.init_std)
+        nn.init.normal_(self.items.weight, 0, config.item_std)
         self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(config.dropout_frac)
         layer = nn.TransformerEncoderLayer(
             dim, config.num_heads, config.hidden_dim or 4 * dim, config.dropout_frac, "gelu", batch_first=True

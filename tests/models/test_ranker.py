@@ -17,9 +17,9 @@ from recmill.models.sasrec import SasRecConfig
 
 NUM_ITEMS, MAX_LENGTH = 20, 6
 CONFIGS: dict[str, SequenceModelSettings] = {
-    "sasrec": SasRecConfig(embedding_dim=8, dropout_frac=0.0, init_std=0.3),
-    "bert4rec": Bert4RecConfig(embedding_dim=8, dropout_frac=0.0, init_std=0.3),
-    "own": Bert4RecConfig(embedding_dim=8, dropout_frac=0.0, output="own", head=False, norm="pre", init_std=0.3),
+    "sasrec": SasRecConfig(embedding_dim=8, dropout_frac=0.0, item_std=0.3),
+    "bert4rec": Bert4RecConfig(embedding_dim=8, dropout_frac=0.0, item_std=0.3),
+    "own": Bert4RecConfig(embedding_dim=8, dropout_frac=0.0, output="own", head=False, norm="pre", item_std=0.3),
 }
 IDS = np.array([3, 4, 5, 9, 1, 2, 7, 7, 8, 20])
 LENGTHS = np.array([3, 1, 6])

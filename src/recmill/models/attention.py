@@ -87,7 +87,7 @@ class BlockStyle(NamedTuple):
     is_causal: bool
     dropout_frac: float
     attention_dropout_frac: float
-    init_std: float
+    init_std: float | None
     seed: int
 
 
@@ -162,9 +162,14 @@ def dropout_layer(style: BlockStyle, *name: str | int) -> nn.Module:
 
 
 def seeded_linear(in_width: int, width: int, style: BlockStyle, *name: str | int) -> nn.Linear:
-    """A linear layer with first values N(0, init_std) and biases of 0, from a stream named after it."""
+    """A linear layer with first values N(0, init_std), or N(0, 1/√fan_in), and biases of 0, from a stream of its name.
+
+    BERT's 0.02 suits vectors of 768 numbers. With 64 attention begins so faint that a model which looks both ways
+    stays on a plateau: the planted chains were not learnt in 800 steps with 0.02 and in 300 with 1/√fan_in.
+    """
     linear = nn.Linear(in_width, width)
-    nn.init.normal_(linear.weight, 0.0, style.init_std, generator=layer_stream(style.seed, *name))
+    std = style.init_std or in_width**-0.5
+    nn.init.normal_(linear.weight, 0.0, std, generator=layer_stream(style.seed, *name))
     nn.init.zeros_(linear.bias)
     return linear
 

@@ -40,7 +40,7 @@ class Bert4Rec(nn.Module):
         self.own_weights: nn.Parameter | None = None
         if config.output == "own":
             weights = torch.empty(num_items, style.dim)
-            nn.init.normal_(weights, 0.0, config.init_std, generator=layer_stream(seed, "output"))
+            nn.init.normal_(weights, 0.0, config.item_std, generator=layer_stream(seed, "output"))
             self.own_weights = nn.Parameter(weights)
         self.bias = nn.Parameter(torch.zeros(num_items)) if config.output_bias else None
 

@@ -30,10 +30,10 @@ class SequenceModelSettings(Settings):
     scale_items: bool = False  # item vectors times √D before positions are added
     dropout_frac: float = Field(default=0.2, ge=0, lt=1)
     attention_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
-    init_std: float = Field(default=0.02, gt=0)
-    position_std: float | None = Field(default=None, gt=0)  # None: as init_std
+    init_std: float | None = Field(default=None, gt=0)  # of linear layers; None: 1/√fan_in
+    position_std: float = Field(default=0.02, gt=0)
     item_init: ItemInit = "normal"  # N(0, item_std), or U(−item_std, item_std)
-    item_std: float | None = Field(default=None, gt=0)  # None: as init_std
+    item_std: float = Field(default=0.02, gt=0)
 
     def model_post_init(self, _context: object) -> None:
         """Refuse heads that do not share the vector evenly."""
@@ -67,8 +67,7 @@ class Encoder(nn.Module):
         self._factor = config.embedding_dim**0.5 if config.scale_items else 1.0
         self._max_length = max_length
         positions = torch.empty(max_length, config.embedding_dim)
-        std = config.position_std or config.init_std
-        nn.init.normal_(positions, 0.0, std, generator=layer_stream(style.seed, "positions"))
+        nn.init.normal_(positions, 0.0, config.position_std, generator=layer_stream(style.seed, "positions"))
         self.positions = nn.Parameter(positions)
         self.input_norm = nn.LayerNorm(style.dim, eps=1e-12) if config.input_norm else nn.Identity()
         self.dropout = dropout_layer(style, "input")
@@ -85,7 +84,7 @@ class Encoder(nn.Module):
 
 def first_item_vectors(config: SequenceModelSettings, num_rows: int, seed: int) -> Tensor:
     """(rows, D), from a stream of their own."""
-    std, generator = config.item_std or config.init_std, layer_stream(seed, "items")
+    std, generator = config.item_std, layer_stream(seed, "items")
     vectors = torch.empty(num_rows, config.embedding_dim)
     if config.item_init == "uniform":
         return nn.init.uniform_(vectors, -std, std, generator=generator)

@@ -14,7 +14,7 @@ def build() -> SequenceConfig:
     """
     return SequenceConfig(
         data=SequenceData(max_length=50, window_step=50, global_batch=128),
-        model=SasRecConfig(embedding_dim=128, num_blocks=2, num_heads=2, dropout_frac=0.3),
+        model=SasRecConfig(embedding_dim=128, num_blocks=2, num_heads=2, dropout_frac=0.3, init_std=0.02),
         loss=SequenceLoss(kind="sampled", num_sampled=4096),
         dense=DenseOptimizer(kind="adam", lr=0.001),
         schedule=Schedule(warmup_steps=200),
