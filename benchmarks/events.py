@@ -1,6 +1,6 @@
 """Goodreads' CSV to sequences by user: recmill and a straightforward pandas program, in turns on the same file.
 
-Both keep users with 20 to 200 events, number users and items, hold out the last two events and write files; the
+Both keep users with 20 events or more, number users and items, hold out the last two events and write files; the
 sequences are compared. recmill's largest resident memory is that of the command in a process of its own. Without --data
 a file of the same layout is made up.
 """

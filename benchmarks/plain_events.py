@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-MIN_LENGTH, MAX_LENGTH = 20, 200
+MIN_LENGTH = 20
 
 
 def prepare_with_pandas(csv_path: Path, out_dir: Path) -> Any:
@@ -13,7 +13,7 @@ def prepare_with_pandas(csv_path: Path, out_dir: Path) -> Any:
     out_dir.mkdir(parents=True, exist_ok=True)
     frame = pd.read_csv(csv_path)
     lengths = frame.groupby("user_id")["book_id"].transform("size")
-    frame = frame[(lengths >= MIN_LENGTH) & (lengths <= MAX_LENGTH)]
+    frame = frame[lengths >= MIN_LENGTH]
     user_numbers = {user: number for number, user in enumerate(sorted(frame["user_id"].unique()))}
     frame = frame.assign(user=frame["user_id"].map(user_numbers))
     sequences = frame.groupby("user")["book_id"].agg(list)

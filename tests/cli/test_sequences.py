@@ -175,3 +175,21 @@ def test_a_recipe_s_model_may_become_the_other_kind(run_dir: Path, tmp_path: Pat
     config = (tmp_path / "run" / "config.toml").read_text()
     assert 'norm = "pre"' in config
     assert "[mask]" not in config
+
+
+def test_a_plan_tells_the_memory_by_what_takes_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = told(capsys, "plan", "goodreads", "--items", "1000000", "--json")
+    plan = json.loads(out)
+    assert status == 0
+    assert plan["item_bytes"] == 1_000_002 * 64 * 3 * 4, "vectors and Adam's two moments, no gradient"
+    assert plan["whole_logits_bytes"] == 128 * 50 * 1_000_000 * 4
+    assert plan["total_bytes"] < 8 << 30
+    status, out, _ = told(capsys, "plan", "sasrec", "--data", run_dir.parent / "data")
+    assert status == 0
+    assert "item vectors: 90 of 128" in out
+    status, out, _ = told(capsys, "plan", "bert4rec", "--items", "10000000", "--memory", "4GiB")
+    assert (status, "does not fit" in out) == (2, True)
+    status, _, err = told(capsys, "plan", "sasrec")
+    assert (status, "give --data DIR or --items N" in err) == (2, True)
+    status, _, err = told(capsys, "plan", "demo", "--items", "5")
+    assert (status, "--items 5 is for sequence models" in err) == (2, True)

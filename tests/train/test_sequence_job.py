@@ -64,9 +64,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(kind: str, chains_dir:
 
 def test_a_run_killed_at_random_ends_with_the_same_bytes(chains_dir: Path, tmp_path: Path) -> None:
     words = ["sasrec", "--data", str(chains_dir)]
-    for assignment in (*TINY, "stop.max_epochs=40", "cadence.log_every_steps=40", "cadence.save_every_steps=30"):
+    seldom = ("stop.max_epochs=15", "cadence.evaluate_every_epochs=5.0", "cadence.log_every_steps=25")
+    for assignment in (*TINY, *seldom, "cadence.save_every_steps=20", "tables.kind=adam", "loss.num_sampled=30"):
         words += ["--set", assignment]
-    words += ["--set", "tables.kind=adam", "--set", "loss.num_sampled=30"]
     assert train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0)) == 0
     assert train_under_fire(words, tmp_path / "fire", num_kills=2, rng=random.Random(1)) == 2
     assert model_bytes(tmp_path / "alone") == model_bytes(tmp_path / "fire")
