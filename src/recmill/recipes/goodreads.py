@@ -11,10 +11,13 @@ from recmill.train.sequence_config import SequenceConfig, SequenceData, Sequence
 def build() -> SequenceConfig:
     """SASRec for Goodreads: a million items in the embedding engine, sampled cross entropy, one epoch, 50 events.
 
-    A step moves the vectors of the items it met, and makes no gradient of the catalogue's size.
+    A step moves the vectors of the items it met, and makes no gradient of the catalogue's size. Validation takes 2,000
+    users and the test 5,000, always the same; `data.max_test_users=0` takes all.
     """
     return SequenceConfig(
-        data=SequenceData(max_length=50, window_step=50, global_batch=128, max_validation_users=2000, max_test_users=0),
+        data=SequenceData(
+            max_length=50, window_step=50, global_batch=128, max_validation_users=2000, max_test_users=5000
+        ),
         model=SasRecConfig(embedding_dim=64, num_blocks=2, num_heads=2, dropout_frac=0.1),
         loss=SequenceLoss(kind="sampled", num_sampled=4096),
         tables=TableOptimizer(kind="adam", lr=0.001),
