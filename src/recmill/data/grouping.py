@@ -17,6 +17,13 @@ Flags = NDArray[np.bool_]
 
 
 @njit(nogil=True, cache=True)
+def count_codes(values: Longs, low: int, counts: Longs) -> None:
+    """How often each number from `low` on occurs, added to what was counted before."""
+    for value in values:
+        counts[value - low] += 1
+
+
+@njit(nogil=True, cache=True)
 def place_events(users: Ints, items: Ints, cursors: Longs, out: Ints) -> None:
     """Put each event behind those of its user that came before it."""
     for i in range(len(users)):

@@ -10,11 +10,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recmill.data.events import MICROSECONDS, EventRules, EventSchema, parse_lines
+from recmill.data.grouping import count_codes
 from recmill.data.reader import BadRowPolicy
 from recmill.data.source import Segment
 from recmill.errors import DataError
 
 _TYPES: dict[str, type[pl.DataType]] = {"int": pl.Int64, "float": pl.Float64, "string": pl.String}
+# Integers so close together are counted and coded by a table of all numbers between them: no hashing, no sorting.
+_DIRECT_SPAN = 1 << 25
 _GAP = "\0gap"  # between two separators in a row; no column can be called so
 
 
@@ -58,8 +61,7 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
         else list(schema.columns)
     )
     columns = {getattr(schema, role): schema.kind_of(role) for role in roles}
-    # the last column tells lines with too few fields, for polars fills up the others
-    looked_at = list(dict.fromkeys([*columns, schema.columns[-1], *gaps]))
+    looked_at = [*columns, *gaps]
     try:
         frame = pl.read_csv(
             io.BytesIO(text),
@@ -71,9 +73,12 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
         )
     except pl.exceptions.PolarsError:
         return None
-    full = [name for name in looked_at if name not in gaps]
+    # polars refuses a field too many and fills up where there are too few: then separators are missing
+    num_separators = np.count_nonzero(np.frombuffer(text, np.uint8) == ord(schema.separator[0]))
     nulls = frame.null_count().row(0, named=True)
-    if any(nulls[name] for name in full) or any(nulls[name] != frame.height for name in gaps):
+    if num_separators != frame.height * (len(names) - 1) or any(nulls[name] for name in columns):
+        return None
+    if any(nulls[name] != frame.height for name in gaps):
         return None
     frame = frame.select(pl.col(getattr(schema, role)).alias(role) for role in roles)
     if "is_read" in roles and not frame["is_read"].is_between(0, 1).all():
@@ -131,6 +136,14 @@ def write_part(frame: pl.DataFrame, rules: EventRules, path: Path) -> int:
 
 def count_values(paths: Sequence[Path], column: str) -> pl.DataFrame:
     """The distinct values of a column in their natural order, with how often each occurs."""
+    bounds = pl.scan_ipc(list(paths)).select(low=pl.col(column).min(), high=pl.col(column).max()).collect()
+    low, high = bounds.row(0)
+    if bounds.schema["low"] == pl.Int64 and high - low < _DIRECT_SPAN:
+        totals = np.zeros(high - low + 1, np.int64)
+        for path in paths:
+            count_codes(pl.read_ipc(path, columns=[column])[column].to_numpy(), low, totals)
+        places = np.flatnonzero(totals)
+        return pl.DataFrame({column: places + low, "count": totals[places]})
     counted = pl.scan_ipc(list(paths)).group_by(column).agg(pl.len().alias("count"))
     return counted.collect(engine="streaming").sort(column)
 
@@ -144,7 +157,7 @@ class Coder:
         self._codes = values.to_frame().with_row_index("code")
         if values.dtype == pl.Int64 and len(values):
             first, span = int(values[0]), int(values[-1]) - int(values[0]) + 1
-            if span <= 4 * len(values) + (1 << 20):  # a table of all numbers between takes no hashing
+            if span <= _DIRECT_SPAN:
                 self._first, self._direct = first, np.zeros(span, np.int32)
                 self._direct[values.to_numpy() - first] = np.arange(len(values), dtype=np.int32)
 
