@@ -182,7 +182,7 @@ def test_a_plan_tells_the_memory_by_what_takes_it(run_dir: Path, capsys: pytest.
     plan = json.loads(out)
     assert status == 0
     assert plan["item_bytes"] == 1_000_002 * 64 * 3 * 4, "vectors and Adam's two moments, no gradient"
-    assert plan["whole_logits_bytes"] == 128 * 50 * 1_000_000 * 4
+    assert plan["whole_logits_bytes"] == 64 * 50 * 1_000_000 * 4
     assert plan["total_bytes"] < 8 << 30
     status, out, _ = told(capsys, "plan", "sasrec", "--data", run_dir.parent / "data")
     assert status == 0

@@ -16,12 +16,12 @@ def build() -> SequenceConfig:
     """
     return SequenceConfig(
         data=SequenceData(
-            max_length=50, window_step=50, global_batch=128, max_validation_users=2000, max_test_users=5000
+            max_length=50, window_step=50, global_batch=64, max_validation_users=2000, max_test_users=5000
         ),
         model=SasRecConfig(embedding_dim=64, num_blocks=2, num_heads=2, dropout_frac=0.1),
-        loss=SequenceLoss(kind="sampled", num_sampled=4096),
-        tables=TableOptimizer(kind="adam", lr=0.001),
-        dense=DenseOptimizer(kind="adam", lr=0.001),
+        loss=SequenceLoss(kind="sampled", num_sampled=1024),
+        tables=TableOptimizer(kind="adam", lr=0.003),
+        dense=DenseOptimizer(kind="adam", lr=0.002),
         schedule=Schedule(warmup_steps=200),
         cadence=Cadence(log_every_steps=100, save_every_steps=500),
         stop=Stop(max_epochs=1),
