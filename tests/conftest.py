@@ -13,7 +13,17 @@ from recmill.models.dlrm import DlrmConfig
 from recmill.train.cadence import Cadence
 from recmill.train.config import DenseOptimizer, TrainConfig
 
-LAUNCHER_WORDS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "SLURM_", "OMPI_", "PMI_")
+LAUNCHER_WORDS = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_",
+    "SLURM_",
+    "OMPI_",
+    "PMI_",
+    "MPI_LOCAL",
+)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -27,15 +27,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": BASE | {"data.batch", "data.schema", "embeddings"},
     "train": BASE | {"observe", "data", "models", "embeddings"},
     "recipes": BASE | {"data", "models", "embeddings", "train"},
-    "cli": BASE | {"observe", "data", "models", "embeddings", "train", "recipes"},
+    "launch": BASE | {"observe"},
+    "cli": BASE | {"observe", "data", "models", "embeddings", "train", "recipes", "launch"},
     "__main__": {"cli"},
     "__init__": BASE | {"data", "train", "recipes"},
 }
 # Heavy packages and the only places that may import them.
 GUESTS = {
-    "torch": ("world.py", "embeddings/", "models/", "train/", "cli/doctor.py"),
-    "torchrec": (),
+    "torch": ("world.py", "embeddings/", "models/", "train/", "launch/torchrun.py", "cli/doctor.py"),
+    "torchrec": ("embeddings/shard.py",),
     "fbgemm_gpu": (),
+    "torchx": ("launch/torchx.py",),
     "polars": ("data/interactions.py",),
     "pyarrow": ("data/store/arrow.py", "data/store/parquet.py"),
     "tensorboard": ("observe/record.py",),

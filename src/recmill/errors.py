@@ -9,7 +9,8 @@ RecmillError                    caught by the command line, shown in one or two 
 │   └── MissingExtra            a part of recmill that needs packages which are not installed
 └── FailureError                exit status 1: the work itself failed
     ├── NonFiniteLoss           training diverged; says where, and which state is still good
-    └── Interrupted             the run was asked to end, and has saved its state; 128 + the signal's number
+    ├── Interrupted             the run was asked to end, and has saved its state; 128 + the signal's number
+    └── PeerFailed              another process of the run has failed, and says why; this one ends with its status
 """
 
 
@@ -59,3 +60,11 @@ class Interrupted(FailureError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_status = 128 + signal_number
+
+
+class PeerFailed(FailureError):
+    """Another process of the run has failed, and says why."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__("another process of the run has failed")
+        self.exit_status = exit_status

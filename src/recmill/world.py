@@ -4,7 +4,10 @@ torchrun's words are the common tongue. Slurm's, Open MPI's and PMI's are transl
 `mpiexec` and `torchrun` start the same program in the same way.
 """
 
+import ctypes
 import os
+import re
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.errors import ConfigError
+from recmill.errors import ConfigError, PeerFailed, RecmillError
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-# How each launcher says rank, size, local rank and number of processes on this host; the first that is there counts.
+# How each launcher says rank, size, local rank and number of processes on this host. The first that says all four
+# counts: `mpiexec` within an allocation starts its own servants by `srun`, whose words then tell of those, and
+# torchrun may be started by either.
 _DIALECTS: tuple[tuple[str, tuple[str, str, str, str]], ...] = (
     ("torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")),
     (
@@ -31,10 +36,14 @@ _DIALECTS: tuple[tuple[str, tuple[str, str, str, str]], ...] = (
             "OMPI_COMM_WORLD_LOCAL_SIZE",
         ),
     ),
-    ("PMI", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")),
-    ("Slurm", ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")),
+    ("MPICH", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")),
+    # of the step, which `srun` starts: within an `sbatch` script, outside of it, there are only words of the allocation
+    ("Slurm", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")),
+    ("PMI", ("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")),
 )
 DEFAULT_PORT = 29400
+PORTS_OF_JOBS = 10_000  # a job of Slurm takes one of so many, by its number
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl.h
 TIMEOUT_S = 300.0  # how long one process waits for another before it takes it for lost
 
 
@@ -49,6 +58,7 @@ class World:
     device: str = "cpu"
     address: str = "localhost"
     port: int = DEFAULT_PORT
+    attempt: int = 0  # how often torchrun has started the processes of a host before
 
     @property
     def is_main(self) -> bool:
@@ -63,24 +73,32 @@ def read_world(environment: Mapping[str, str] | None = None, *, num_gpus: int = 
     """What the launcher has told this process; alone if there was none."""
     words = os.environ if environment is None else environment
     for launcher, names in _DIALECTS:
-        rank_name, size_name, local_rank_name, local_size_name = names
-        if rank_name in words and size_name in words and not _is_a_step_of_one(launcher, words):
-            rank, size = _number(words, rank_name), _number(words, size_name)
-            local_rank = _number(words, local_rank_name) if local_rank_name in words else rank
-            local_size = _number(words, local_size_name) if local_size_name in words else size
-            if not 0 <= rank < size:
-                raise ConfigError(
-                    f"{launcher} says {rank_name}={rank} and {size_name}={size}: a rank is below the size"
-                )
+        if all(name in words for name in names):
+            rank, size, local_rank = (_number(words, name) for name in names[:3])
+            local_size = _tasks_here(words) if launcher == "Slurm" else _number(words, names[3])
+            _refuse_impossible(words, names, (rank, size, local_rank, local_size), num_gpus)
             device = f"cuda:{local_rank}" if num_gpus else "cpu"
-            port = _number(words, "MASTER_PORT") if "MASTER_PORT" in words else _port_of_job(words)
-            return World(rank, size, local_rank, local_size, device, _address(words, size, local_size), port)
+            address, attempt = _address(words, size, local_size), _attempt(words, size, local_size)
+            return World(rank, size, local_rank, local_size, device, address, _port(words), attempt)
+    for launcher, names in _DIALECTS:
+        if names[0] in words and names[1] in words:  # or each of them would train the whole run by itself
+            missing = [name for name in names if name not in words]
+            raise ConfigError(
+                f"{launcher} says {names[0]}={words[names[0]]} and {names[1]}={words[names[1]]}, but not "
+                f"{' and '.join(missing)}; have it export {'them' if len(missing) > 1 else 'it'} too"
+            )
     return World(device="cuda:0" if num_gpus else "cpu")
 
 
-def _is_a_step_of_one(launcher: str, words: Mapping[str, str]) -> bool:
-    """Within an `sbatch` script, outside of `srun`, Slurm's words tell of the allocation and not of processes."""
-    return launcher == "Slurm" and "SLURM_STEP_ID" not in words
+def _refuse_impossible(
+    words: Mapping[str, str], names: tuple[str, str, str, str], numbers: tuple[int, int, int, int], num_gpus: int
+) -> None:
+    rank, size, local_rank, local_size = numbers
+    said = ", ".join(f"{name}={words[name]}" for name in names)
+    if not (0 <= rank < size and 0 <= local_rank < local_size <= size):
+        raise ConfigError(f"the environment says {said}: a rank is below its size, and no host has more than all")
+    if 0 < num_gpus <= local_rank:
+        raise ConfigError(f"the environment says {said}, and this host has {num_gpus} GPUs; start one process for each")
 
 
 def _number(words: Mapping[str, str], name: str) -> int:
@@ -90,32 +108,55 @@ def _number(words: Mapping[str, str], name: str) -> int:
         raise ConfigError(f"the environment says {name}={words[name]!r}, which is not a number") from None
 
 
-def _port_of_job(words: Mapping[str, str]) -> int:
-    """The same for all processes of a job, and another for another job on the same host."""
+def _tasks_here(words: Mapping[str, str]) -> int:
+    """Of Slurm's list of tasks, host by host, such as `2(x3),1`: those of this host."""
+    name = "SLURM_STEP_TASKS_PER_NODE"
+    tasks: list[int] = []
+    for part in words[name].split(","):
+        if not (found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)):
+            raise ConfigError(f"the environment says {name}={words[name]!r}; 2(x3),1 is an example of such a list")
+        tasks += [int(found[1])] * int(found[2] or 1)
+    node = _number(words, "SLURM_NODEID") if "SLURM_NODEID" in words else 0
+    if not 0 <= node < len(tasks):
+        raise ConfigError(f"the environment says SLURM_NODEID={node} and {name}={words[name]}: there is no such host")
+    return tasks[node]
+
+
+def _port(words: Mapping[str, str]) -> int:
+    """As told, or the same for all processes of a Slurm job and another for another job on the same host."""
+    if "MASTER_PORT" in words:
+        port = _number(words, "MASTER_PORT")
+        if not 0 < port < 65536:
+            raise ConfigError(f"the environment says MASTER_PORT={port}; ports are from 1 to 65535")
+        return port
     job = words.get("SLURM_JOB_ID", "0")
-    return DEFAULT_PORT + (int(job) % 10_000 if job.isdigit() else 0)
+    return DEFAULT_PORT + (int(job) % PORTS_OF_JOBS if job.isdigit() else 0)
 
 
 def _address(words: Mapping[str, str], size: int, local_size: int) -> str:
     if address := words.get("MASTER_ADDR"):
         return address
+    if local_size == size:
+        return "localhost"
     if nodes := words.get("SLURM_STEP_NODELIST", words.get("SLURM_JOB_NODELIST", "")):
         return _first_host(nodes)
-    if local_size < size:
-        raise ConfigError(
-            "MASTER_ADDR is not set, and the processes of this run are on several hosts; "
-            "have the launcher export the address of the first one"
-        )
-    return "localhost"
+    raise ConfigError(
+        "MASTER_ADDR is not set, and the processes of this run are on several hosts; "
+        "have the launcher export the address of the first one"
+    )
+
+
+def _attempt(words: Mapping[str, str], size: int, local_size: int) -> int:
+    """Of processes that are all on one host: the agents of several hosts count by themselves, and differ."""
+    name = "TORCHELASTIC_RESTART_COUNT"
+    return _number(words, name) if name in words and local_size == size else 0
 
 
 def _first_host(nodes: str) -> str:
-    """Of Slurm's list of hosts: `a`, `a,b`, `rack[03-05,9]`, `rack[03-05]-x`."""
-    if "[" not in nodes.split(",")[0]:
-        return nodes.split(",")[0]
-    stem, rest = nodes.split("[", 1)
-    numbers, tail = rest.split("]", 1)
-    return stem + numbers.split(",")[0].split("-")[0] + tail.split(",")[0]
+    """Of Slurm's list of hosts: `a`, `a,b`, `rack[03-05,9]`, `rack[03-05]-x[1,2]`."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    assert first is not None
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0])
 
 
 class Group:
@@ -142,6 +183,28 @@ class Group:
         dist.all_reduce(total)
         return np.asarray(total.cpu().numpy())
 
+    def stack(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What each process has, an array of the same shape, in the order of their ranks along a new first axis."""
+        if self.world.size == 1:
+            return values[None]
+        import torch
+        import torch.distributed as dist
+
+        mine = torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+        rows = [torch.empty_like(mine) for _ in range(self.world.size)]
+        dist.all_gather(rows, mine)
+        return np.asarray(torch.stack(rows).cpu().numpy())
+
+    def join_rows(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The rows of all processes, which may have different numbers of them, one behind the other."""
+        if self.world.size == 1:
+            return values
+        counts = self.stack(np.array([len(values)])).ravel()
+        padded = np.zeros((counts.max(), *values.shape[1:]), values.dtype)
+        padded[: len(values)] = values
+        stacked = self.stack(padded)
+        return np.concatenate([rows[:count] for rows, count in zip(stacked, counts, strict=True)])
+
     def gather(self, value: Any) -> list[Any]:
         """What each process has, in the order of their ranks."""
         if self.world.size == 1:
@@ -162,6 +225,20 @@ class Group:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A body that all processes leave, or none: where one is in error, all are."""
+        error: RecmillError | None = None
+        try:
+            yield
+        except RecmillError as caught:
+            error = caught
+        statuses = [status for status in self.gather(error.exit_status if error else None) if status is not None]
+        if error is not None:
+            raise error
+        if statuses:
+            raise PeerFailed(statuses[0])
+
     def wait_for_all(self) -> None:
         """Return when all processes have come to this point."""
         self.add_up(np.zeros(1))
@@ -172,13 +249,17 @@ class Group:
 
 
 @contextmanager
-def joined(world: World, *, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
-    """The group of all processes, for as long as the body runs."""
-    if world.size == 1:
+def joined(world: World, *, is_sharded: bool = True, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
+    """The group of all processes, for as long as the body runs; who is alone needs none, unless the tables do."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        _end_with_parent()
+    if world.size == 1 and not is_sharded:
         yield Group(world)
         return
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import HashStore
+    from torch.distributed.rendezvous import rendezvous
 
     if world.device != "cpu":
         torch.cuda.set_device(world.device)
@@ -191,8 +272,22 @@ def joined(world: World, *, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
         MASTER_ADDR=world.address,
         MASTER_PORT=str(world.port),
     )
-    dist.init_process_group("gloo" if world.device == "cpu" else "nccl", timeout=timedelta(seconds=timeout_s))
+    timeout = timedelta(seconds=timeout_s)
+    store: Any = HashStore()  # who is alone has nobody to meet, and needs no port
+    if world.size > 1:
+        # torchrun keeps its store when it starts processes again, with the addresses of those that died in it
+        shared, _, _ = next(rendezvous("env://", timeout=timeout))
+        store = dist.PrefixStore(f"attempt_{world.attempt}", shared)  # type: ignore[attr-defined]
+    backend = "gloo" if world.device == "cpu" else "nccl"
+    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
     try:
         yield Group(world)
     finally:
         dist.destroy_process_group()
+
+
+def _end_with_parent() -> None:
+    """Have the system kill this process when torchrun's agent is killed, or it would go on training unseen."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:  # Linux alone has it
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -46,14 +46,26 @@ def test_help_lists_the_verbs_without_importing_anything_heavy() -> None:
         "import sys; from recmill.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    for verb in ("demo", "synth", "split", "schema", "audit", "prepare", "train", "evaluate", "bench", "doctor"):
+    for verb in (
+        "demo",
+        "synth",
+        "split",
+        "schema",
+        "audit",
+        "prepare",
+        "train",
+        "launch",
+        "evaluate",
+        "bench",
+        "doctor",
+    ):
         assert verb in done.stdout
     modules = done.stdout.splitlines()[-1]
     for heavy in ("torch", "numba", "numpy", "pydantic", "polars", "rich"):
         assert f"'{heavy}'" not in modules
 
 
-VERBS = ["demo", "synth", "split", "schema", "audit", "prepare", "train", "evaluate", "doctor"]
+VERBS = ["demo", "synth", "split", "schema", "audit", "prepare", "train", "launch", "evaluate", "doctor"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -58,6 +58,15 @@ def test_a_run_goes_on_with_more_steps_and_refuses_to_become_another(
     assert (status, "leave out the recipe and --config" in err) == (2, True)
 
 
+def test_one_command_starts_a_run_and_goes_on_with_it(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--data", run_dir.parent / "data", "--run", tmp_path / "run", "--start-or-resume")
+    assert told(capsys, "train", "sasrec", *data, *SETS)[0] == 0
+    status, _, err = told(capsys, "train", "sasrec", *data, *SETS)
+    assert (status, "resumed from" in err) == (0, True)
+
+
 def test_lists_for_a_user_leave_out_what_is_known(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = pl.read_csv(run_dir.parent / "world" / "interactions.csv")
     known = set(events.filter(pl.col("user") == 7)["item"].to_list())
@@ -124,6 +133,7 @@ def test_directories_of_the_other_kind_are_refused(
 
 
 OPTIONS = [
+    (("train", "sasrec", "--procs", "2"), "--procs 2: sequence models train in one process so far"),
     (("train", "sasrec", "--schema", "criteo"), "--schema criteo does nothing for a sequence model"),
     (("prepare", "--preset", "goodreads", "--modulo", "5"), "--modulo does nothing for --preset goodreads"),
     (("prepare", "--preset", "mlperf", "--min-length", "5"), "--min-length does nothing for --preset mlperf"),

@@ -10,6 +10,7 @@ from recmill.cli import (
     demo,
     doctor,
     evaluate,
+    launch,
     plan,
     prepare,
     recipes,
@@ -19,7 +20,7 @@ from recmill.cli import (
     synth,
     train,
 )
-from recmill.errors import RecmillError
+from recmill.errors import PeerFailed, RecmillError
 
 INTERRUPTED = 130
 
@@ -31,16 +32,22 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in (demo, synth, split, schema, audit, prepare, recipes, plan, train, evaluate, recommend, bench, doctor):
+    for verb in (
+        *(demo, synth, split, schema, audit, prepare, recipes, plan),
+        *(train, launch, evaluate, recommend, bench, doctor),
+    ):
         verb.add_parser(verbs)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 2 for a user's mistake, 1 for a failure."""
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = build_parser().parse_args(words, argparse.Namespace(words=words))
     try:
         return int(args.run_verb(args))
+    except PeerFailed as error:
+        return error.exit_status
     except RecmillError as error:
         if args.debug:
             raise

@@ -1,6 +1,9 @@
 """`recmill train`: from raw text to a trained, evaluated model in a run directory."""
 
 import argparse
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +25,16 @@ def add_parser(verbs: Verbs) -> None:
         "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
     )
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
-    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory to write")
+    # under torchrun, which takes --run for a part of its own --run-path, it has the longer name
+    parser.add_argument("--run", "--run-dir", type=Path, required=True, metavar="DIR", help="run directory to write")
     add_set_option(parser, "one setting, e.g. dense.lr=0.01")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the run directory")
     existing.add_argument("--overwrite", action="store_true", help="replace the run directory")
+    existing.add_argument("--start-or-resume", action="store_true", help="start the run, or go on if it was started")
+    parser.add_argument("--procs", type=int, metavar="N", help="train in N processes of this machine")
+    parser.add_argument("--max-restarts", type=int, metavar="R", help="start them again so often if one dies (0)")
     parser.set_defaults(run_verb=run)
 
 
@@ -42,12 +49,66 @@ def run(args: argparse.Namespace) -> int:
 
     if sequences.is_wanted(args):
         return sequences.train(args)
+    config, resume = chosen_config(args)
+    if args.procs is not None or args.max_restarts is not None:
+        return start_processes(args)
     from recmill.train.job import run_job
+    from recmill.world import read_world
 
-    config = resumed_config(args) if args.resume else resolved_config(args)
-    results = run_job(config, args.run, resume=args.resume, overwrite=args.overwrite)
-    print_results(results, args.run)
+    results = run_job(config, args.run, resume=resume, overwrite=args.overwrite)
+    if read_world().is_main:
+        print_results(results, args.run)
     return 0
+
+
+def start_processes(args: argparse.Namespace) -> int:
+    """The same command, without the words that led here, in as many processes; the status of the first that fails."""
+    from recmill.launch import torchrun
+    from recmill.launch.job import Job, thread_words
+    from recmill.world import read_world
+
+    if args.procs is None:
+        raise ConfigError(
+            f"--max-restarts {args.max_restarts} is about the processes that --procs N starts; give it too"
+        )
+    if args.max_restarts and not (args.resume or args.start_or_resume):
+        raise ConfigError(
+            f"--max-restarts {args.max_restarts}: what is started again must go on where it was; "
+            "give --start-or-resume too"
+        )
+    if (world := read_world()).size > 1:
+        raise ConfigError(
+            f"--procs {args.procs}: this is process {world.rank} of {world.size} that a launcher has started; "
+            "leave --procs to one of the two"
+        )
+    options = torchrun.TorchrunOptions(max_restarts=args.max_restarts or 0)
+    words = ("-m", "recmill", *without_procs(args.words))
+    job = Job("train", sys.executable, words, procs=args.procs)
+    threads = thread_words(job.procs, len(os.sched_getaffinity(0)), os.environ)
+    return torchrun.submit(torchrun.plan(replace(job, environment=threads), options))
+
+
+def without_procs(words: list[str]) -> list[str]:
+    """The words of a command that its processes are given, however the options were spelt."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--procs")
+    parser.add_argument("--max-restarts")
+    return parser.parse_known_args(words)[1]
+
+
+def chosen_config(args: argparse.Namespace) -> tuple["TrainConfig", bool]:
+    """The settings, and whether they are those of a run to go on with."""
+    from recmill.train.changes import refuse_changes
+    from recmill.train.checkpoint import CONFIG
+    from recmill.train.run import read_run_config
+
+    if args.resume:
+        return resumed_config(args), True
+    config = resolved_config(args)
+    if not (args.start_or_resume and (args.run / CONFIG).is_file()):
+        return config, False
+    refuse_changes(read_run_config(args.run), config, args.run)
+    return config, True
 
 
 def resolved_config(args: argparse.Namespace) -> "TrainConfig":

@@ -74,6 +74,10 @@ class Position:
         """How many passes over the data all lanes have finished."""
         return min(cursor.epoch for cursor in self.cursors)
 
+    def part(self, rank: int, size: int) -> "Position":
+        """The cursors of the lanes that one of several processes reads."""
+        return Position(self.cursors[rank::size])
+
     def to_json(self) -> list[list[int]]:
         """Plain data for a checkpoint."""
         return [list(cursor) for cursor in self.cursors]

@@ -1,5 +1,7 @@
 """Settings of the data: where the files lie, which lines are for what, and how they are read."""
 
+import hashlib
+import json
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -132,6 +134,18 @@ class DataConfig(Settings):
     def slots_per_column(self) -> tuple[int, ...]:
         """How many ids a row has for every category column."""
         return self.multi_hot or tuple(column.num_slots for column in self.schema_of_rows.of_role("category"))
+
+    @property
+    def lanes_used(self) -> int:
+        """How many lanes give rows to each batch."""
+        return lanes_in_use(self.global_batch, self.num_lanes)
+
+    @property
+    def rows_hash(self) -> str:
+        """Of the columns of the rows and the sizes of their tables."""
+        columns = [column.model_dump(mode="json") for column in self.schema_of_rows.columns]
+        facts = json.dumps([columns, self.num_table_rows, self.slots_per_column])
+        return hashlib.sha256(facts.encode()).hexdigest()
 
     @property
     def num_table_rows(self) -> tuple[int, ...]:

@@ -59,10 +59,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Part:
-    """The lanes that this process, one of `size`, reads."""
+    """The lanes that this process, one of `size`, reads; some of those share its machine."""
 
     rank: int = 0
     size: int = 1
+    local_size: int = 1
 
 
 class HasPath(Protocol):
@@ -205,6 +206,10 @@ class Stream:
     def extent(self) -> int:
         """How much an epoch reads, all processes together: bytes of text, or prepared rows."""
         return self._blocks.extent
+
+    def room_for(self, num_rows: int) -> Columns:
+        """Columns like those of its batches, not yet filled."""
+        return self._reader.room_for(num_rows)
 
     def __iter__(self) -> Self:
         return self

@@ -48,37 +48,14 @@ def empty_scratch(threads: int, num_entries: int) -> Scratch:
 
 
 @njit(nogil=True, parallel=True, cache=True)
-def fill_uniform(weights: NDArray[np.float32], key: np.uint64, bound: float) -> None:
-    """U(−bound, bound) in every place, from the key, the row and the column alone."""
+def fill_uniform(weights: NDArray[np.float32], key: np.uint64, bound: float, first_row: int, first_column: int) -> None:
+    """U(−bound, bound) in every place, from the key and the row and column of the whole table alone."""
     for row in prange(weights.shape[0]):
         for column in range(weights.shape[1]):
-            word = mix64(uint64(key) ^ mix64(uint64(row) << uint64(16) | uint64(column)))
+            place = uint64(first_row + row) << uint64(16) | uint64(first_column + column)
+            word = mix64(uint64(key) ^ mix64(place))
             unit = np.float64(word >> uint64(40)) * 2.0**-24
             weights[row, column] = np.float32((2.0 * unit - 1.0) * bound)
-
-
-@njit(nogil=True, cache=True)
-def find_outside(ids: NDArray[np.int64], first_row: NDArray[np.int64]) -> int:
-    """The flat place of the first id (B, F) that is not a row of its table, or −1."""
-    for place in range(ids.shape[0]):
-        for table in range(ids.shape[1]):
-            if ids[place, table] < 0 or ids[place, table] >= first_row[table + 1] - first_row[table]:
-                return place * ids.shape[1] + table
-    return -1
-
-
-@njit(nogil=True, cache=True)
-def find_outside_slots(ids: NDArray[np.int64], storage: Storage) -> tuple[int, int]:
-    """Where the first id (B, S) stands that is not a row of its table, nor −1 in one of several slots; or (−1, −1)."""
-    for place in range(ids.shape[0]):
-        for table in range(len(storage.first_slot) - 1):
-            first, end = storage.first_slot[table], storage.first_slot[table + 1]
-            num_rows = storage.first_row[table + 1] - storage.first_row[table]
-            least = 0 if end - first == 1 else -1
-            for slot in range(first, end):
-                if ids[place, slot] < least or ids[place, slot] >= num_rows:
-                    return place, slot
-    return -1, -1
 
 
 Gather = Callable[[NDArray[np.int64], Storage, NDArray[np.float32]], None]

@@ -13,21 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recmill.embeddings.bounds import Bounds
 from recmill.embeddings.kernels import (
     Scratch,
     empty_scratch,
-    fill_uniform,
-    find_outside,
-    find_outside_slots,
     gather_kernel,
     pool_kernel,
     update_kernel,
 )
-from recmill.embeddings.piece import Piece, What
+from recmill.embeddings.piece import Piece, What, set_first_values
 from recmill.embeddings.rules import Storage, rates_at, rule_of
 from recmill.embeddings.table import TableOptimizer, TableSpec
-from recmill.errors import DataError
-from recmill.seeds import stream_key
 
 MAX_DIM = 1 << 16  # the generator of first values gives a column sixteen bits
 
@@ -44,21 +40,17 @@ class LocalTables:
         self.optimizer = optimizer
         self._numbers = optimizer.numbers
         self.lr = optimizer.lr  # the loop moves it along the schedule
-        first_row = np.concatenate([[0], np.cumsum([spec.num_rows for spec in specs], dtype=np.int64)])
-        first_slot = np.concatenate([[0], np.cumsum([spec.num_slots for spec in specs], dtype=np.int64)])
-        num_rows = int(first_row[-1])
+        self._bounds = Bounds(self.specs)
+        num_rows = int(self._bounds.first_row[-1])
         self._storage = Storage(
             np.empty((num_rows, dim), np.float32),
             np.zeros((num_rows, optimizer.state_width(dim)), np.float32),
-            first_row,
-            first_slot,
+            self._bounds.first_row,
+            self._bounds.first_slot,
         )
-        if first_value := self._numbers.get("initial_accumulator"):
-            self._storage.state[:, : optimizer.accumulator_width(dim)] = first_value
         self.num_updates = 0  # finished ones: what Adam corrects its bias by
-        for spec in specs:
-            key = np.uint64(stream_key(seed, "table", spec.name))
-            fill_uniform(self.weights(spec.name), key, spec.num_rows**-0.5)
+        for piece in self.pieces():
+            set_first_values(piece, optimizer, dim, seed)
         self._max_slots = max((spec.num_slots for spec in specs), default=1)
         self._is_pooled = self._max_slots > 1
         self._is_averaged = any(spec.pooling == "mean" and spec.num_slots > 1 for spec in specs)
@@ -73,16 +65,16 @@ class LocalTables:
         """Have the kernels compiled, or loaded from their cache, now rather than within the first step."""
         ids = np.empty((0, self.num_slots), np.int64)
         self._apply_gradient(ids, self._gather_rows(ids))
-        self._refuse_outside(ids)
+        self._bounds.refuse_outside(ids)
 
     @property
     def num_slots(self) -> int:
         """How many ids a row of the batch has: one for each table, more for tables whose rows are summed."""
-        return int(self._storage.first_slot[-1])
+        return self._bounds.num_slots
 
     def look_up(self, ids: NDArray[np.int64]) -> Tensor:
         """The rows of ids (B, S), those of a table's slots pooled, as (B, F, D); the backward pass updates them."""
-        self._refuse_outside(ids)
+        self._bounds.refuse_outside(ids)
         sums_BFD: Tensor = _LookUp.apply(self._anchor, self, ids)  # type: ignore[no-untyped-call]
         # autograd divides the gradient likewise: a pass over (B, F, D) each way that sums alone do not pay
         return sums_BFD / self._count_for_means(ids).unsqueeze(2) if self._is_averaged else sums_BFD
@@ -115,6 +107,10 @@ class LocalTables:
         """What the optimizer keeps for a table's rows, (rows, state width), not a copy."""
         return self._storage.state[self._rows_of(name)]
 
+    def pieces_to_save(self) -> list[Piece]:
+        """The same as `pieces`: nobody else has them."""
+        return self.pieces()
+
     def pieces(self) -> list[Piece]:
         """All tables, each whole, and what the optimizer keeps for them."""
         pieces = list[Piece]()
@@ -129,20 +125,6 @@ class LocalTables:
     def _rows_of(self, name: str) -> slice:
         table = [spec.name for spec in self.specs].index(name)
         return slice(int(self._storage.first_row[table]), int(self._storage.first_row[table + 1]))
-
-    def _refuse_outside(self, ids: NDArray[np.int64]) -> None:
-        assert ids.ndim == 2
-        assert ids.shape[1] == self.num_slots
-        if self._is_pooled:
-            row, slot = find_outside_slots(ids, self._storage)
-        else:
-            row, slot = divmod(find_outside(ids, self._storage.first_row), self.num_slots)
-        if row >= 0:
-            spec = self.specs[int(np.searchsorted(self._storage.first_slot, slot, side="right")) - 1]
-            raise DataError(
-                f"column {spec.name}: id {ids[row, slot]} is outside its table of {spec.num_rows} rows "
-                f"(row {row} of the batch); the data were encoded for other table sizes"
-            )
 
     def _count_for_means(self, ids: NDArray[np.int64]) -> Tensor:
         """How many rows each mean is of, (B, F); 1 where rows are summed and where there are none."""

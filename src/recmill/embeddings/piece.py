@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
+
+from recmill.embeddings.kernels import fill_uniform
+from recmill.embeddings.table import TableOptimizer
+from recmill.seeds import stream_key
 
 What = Literal["weights", "state"]
 
@@ -30,10 +36,25 @@ class Piece:
         return int(self.values.shape[1])
 
 
+def set_first_values(piece: Piece, optimizer: TableOptimizer, dim: int, seed: int) -> None:
+    """What a piece, all zeros, holds before the first step, by the seed, the table, the row and the column alone."""
+    if piece.what == "weights":
+        key = np.uint64(stream_key(seed, "table", piece.table))
+        values = np.empty(piece.values.shape, np.float32) if piece.values.is_cuda else piece.values.numpy()
+        fill_uniform(values, key, piece.shape[0] ** -0.5, piece.first_row, piece.first_column)
+        if piece.values.is_cuda:
+            piece.values.copy_(torch.from_numpy(values))
+    elif first_value := optimizer.numbers.get("initial_accumulator"):
+        piece.values[:, : max(0, optimizer.accumulator_width(dim) - piece.first_column)] = first_value
+
+
 class HasPieces(Protocol):
     """The tables of a process, whatever engine holds them."""
 
     num_updates: int  # finished ones
 
     def pieces(self) -> list[Piece]:
-        """All that this process holds; a piece that several hold is handed out by one."""
+        """All that this process holds."""
+
+    def pieces_to_save(self) -> list[Piece]:
+        """Those of them that this process saves: what several hold is saved by one."""

@@ -33,22 +33,26 @@ MODELS: dict[str, type[Any]] = {
 def assemble(config: TrainConfig) -> Parts:
     """A run's parts with their first values, which depend on the settings alone."""
     use_threads(config.threads)
+    model = build_model(config)
+    tables = LocalTables(table_specs(config), config.model.table_dim, config.tables, seed=config.seed)
+    loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
+    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale)
+    _compile_kernels(parts, len(config.data.schema_of_rows.dense_names))
+    keep_freed_memory()  # from here on: the tables, which stay, are better mapped
+    return parts
+
+
+def table_specs(config: TrainConfig) -> list[TableSpec]:
+    """The tables that the settings ask for."""
     schema = config.data.schema_of_rows
     if not schema.dense_names or not schema.category_names:
         raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a model")
-    specs = [
+    return [
         TableSpec(name, rows, num_slots, config.model.pooling_by_column.get(name, config.model.pooling))
         for name, rows, num_slots in zip(
             schema.category_names, config.data.num_table_rows, config.data.slots_per_column, strict=True
         )
     ]
-    model = build_model(config)
-    tables = LocalTables(specs, config.model.table_dim, config.tables, seed=config.seed)
-    loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
-    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale)
-    _compile_kernels(parts, len(schema.dense_names))
-    keep_freed_memory()  # from here on: the tables, which stay, are better mapped
-    return parts
 
 
 def build_model(config: TrainConfig) -> nn.Module:

@@ -9,7 +9,7 @@ from recmill.train.sequence_config import SequenceConfig
 
 AnyConfig = TrainConfig | SequenceConfig
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
-CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches")
+CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches", "sharding.")
 
 
 def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:

@@ -92,7 +92,7 @@ def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Sn
     snapshot = Snapshot("model", progress.step, state.rows_hash, world)
     if world.is_main:
         snapshot.tensors[DENSE] = dict(state.model.state_dict())  # parameters, and what batch norm has measured
-    _add_pieces(snapshot, [piece for piece in _pieces(state) if piece.what == "weights"])
+    _add_pieces(snapshot, [piece for piece in _pieces_to_save(state) if piece.what == "weights"])
     return snapshot
 
 
@@ -105,7 +105,7 @@ def checkpoint_snapshot(state: State, progress: Progress, world: World = ALONE) 
         snapshot.texts[COUNTERS] = json.dumps(_counters(state))
         snapshot.texts[PROGRESS] = json.dumps(progress.to_json())
         snapshot.texts[CONFIG] = to_toml(state.config)
-    _add_pieces(snapshot, _pieces(state))
+    _add_pieces(snapshot, _pieces_to_save(state))
     return snapshot
 
 
@@ -113,6 +113,10 @@ def _add_pieces(snapshot: Snapshot, pieces: list[Piece]) -> None:
     for piece in pieces:
         file = file_of(piece.what, snapshot.world.rank, snapshot.world.size)
         snapshot.tensors.setdefault(file, {})[key_of(piece)] = piece.values
+
+
+def _pieces_to_save(state: State) -> list[Piece]:
+    return state.tables.pieces_to_save() if state.tables else []
 
 
 def _pieces(state: State) -> list[Piece]:

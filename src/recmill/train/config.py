@@ -7,6 +7,7 @@ from pydantic import Field
 from recmill.config import Settings, numbers_of_kind
 from recmill.data.config import DataConfig
 from recmill.data.encode import Encoding
+from recmill.embeddings.plan import Sharding
 from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
 from recmill.models.dlrm import DlrmConfig
@@ -84,6 +85,7 @@ class TrainConfig(Settings):
     schedule: Schedule = Schedule()
     cadence: Cadence = Cadence()
     stop: Stop = Stop()
+    sharding: Sharding = Sharding()
     update: Update = Update()
     loss: Loss = Loss()
     precision: Precision = Precision()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from recmill.data.config import DataConfig
 from recmill.data.split import SplitName
 from recmill.metrics import ClickMetrics, ClickResult
 from recmill.train.inputs import Inputs
@@ -40,10 +41,14 @@ class ClickEvaluation:
         return f"{self.split:<10}  {numbers}  ({only}{self.result.num_rows:,} rows{skipped})"
 
 
+def batch_limit(data: DataConfig, split: SplitName) -> int:
+    """How many batches of a split are scored; 0: all."""
+    return {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
+
+
 def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> ClickEvaluation:
     """Score the rows of a split in the order of the files: all, or as many batches as the settings allow."""
-    data = parts.config.data
-    max_batches = {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
+    max_batches = batch_limit(parts.config.data, split)
     metrics, num_skipped = ClickMetrics(), 0
     parts.model.eval()
     with inputs.open_evaluation(split) as stream, torch.inference_mode():

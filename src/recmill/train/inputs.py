@@ -15,7 +15,7 @@ from recmill.data.parquet_reader import build_reader
 from recmill.data.parquet_source import ParquetSegment, RawSegment
 from recmill.data.prepared import Prepared, is_prepared
 from recmill.data.split import SplitName
-from recmill.data.stream import Order, Reader, Stream, Stretch, compile_kernels
+from recmill.data.stream import Order, Part, Reader, Stream, Stretch, compile_kernels
 from recmill.data.text import count_lines
 from recmill.data.vocab import Vocabulary
 from recmill.errors import ConfigError
@@ -104,21 +104,24 @@ class Inputs:
         self._rows = PreparedRows(config) if is_prepared(Path(config.data.dir)) else RawRows(config)
         compile_kernels(self._rows.reader)
 
-    def open_training(self, start: Position | None) -> Stream:
-        """Shuffled batches from a position on."""
+    def open_training(self, start: Position | None, part: Part = Part()) -> Stream:  # noqa: B008 frozen
+        """Shuffled batches from a position of all lanes on; of several processes, each its part of them."""
         config, data = self._config, self._config.data
         epochs = config.stop.max_epochs or None
         order = Order(data.global_batch, config.seed, epochs, data.num_lanes, self._rows.training_extent)
-        return self._open("train", order, start)
+        return self._open("train", order, start.part(part.rank, part.size) if start else None, part)
 
-    def open_evaluation(self, split: SplitName) -> Stream:
-        """The rows of a split as they stand in the files."""
-        order = Order(self._config.data.eval_batch, block_extent=self._rows.evaluation_extent)
-        return self._open(split, order, None)
+    def open_evaluation(self, split: SplitName, part: Part = Part()) -> Stream:  # noqa: B008 frozen
+        """The rows of a split as they stand in the files; of several processes, each some of the blocks."""
+        data, extent = self._config.data, self._rows.evaluation_extent
+        eval_batch = -(-data.eval_batch // part.size) * part.size  # so that every process has a lane of its own
+        order = Order(eval_batch, num_lanes=part.size, block_extent=extent)
+        return self._open(split, order, None, part)
 
-    def _open(self, split: SplitName, order: Order, start: Position | None) -> Stream:
-        ahead = choose_read_ahead(self._config, num_cores=len(os.sched_getaffinity(0)))
-        return Stream(self._rows.reader, self._rows.segments(split), order, start=start, ahead=ahead)
+    def _open(self, split: SplitName, order: Order, start: Position | None, part: Part) -> Stream:
+        num_cores = max(1, len(os.sched_getaffinity(0)) // part.local_size)
+        ahead = choose_read_ahead(self._config, num_cores=num_cores)
+        return Stream(self._rows.reader, self._rows.segments(split), order, start=start, part=part, ahead=ahead)
 
     def estimate_rows(self, split: SplitName) -> int:
         """About how many rows a split has."""

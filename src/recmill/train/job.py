@@ -1,9 +1,14 @@
 """A whole run: settings in, a run directory out."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from recmill.config import to_toml
+from recmill.errors import ConfigError
 from recmill.files import write_atomic
 from recmill.observe.console import ProgressLine
 from recmill.train.assemble import assemble
@@ -15,31 +20,76 @@ from recmill.train.lock import locked
 from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
 from recmill.train.run import Run, create_run_dir, refuse_file, write_environment
+from recmill.train.signals import Signals
+from recmill.train.task import Task
+from recmill.world import Group, World, joined, read_world
 
 
 def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwrite: bool = False) -> dict[str, Any]:
     """Train, evaluate on validation and test, write the run directory; what `results.json` holds."""
-    refuse_on_cpu(config.precision)
+    world = read_world(num_gpus=torch.cuda.device_count())
+    if world.device == "cpu":
+        refuse_on_cpu(config.precision)
+    is_sharded = uses_torchrec(config, world)
+    with joined(world, is_sharded=is_sharded) as group, ExitStack() as stack:
+        with group.together():
+            if world.is_main:
+                stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
+        with group.together():
+            inputs = stack.enter_context(Inputs(config))
+            signals = Signals()
+            task = build_task(config, inputs, group, signals, is_sharded=is_sharded)
+        line = stack.enter_context(ProgressLine())
+        expected = expected_rows(config, task.rows_per_epoch)
+        stack.enter_context(signals.watched())
+        run = stack.enter_context(Run(run_dir, task, line=line, expected_rows=expected, group=group))
+        warn_of_large_batch(run, config, task.rows_per_epoch)
+        progress = train(run, task)
+        validation = run.verdict_at(progress.step) or task.evaluate("validation")
+        return run.finish(progress, task, [validation, task.evaluate("test")])
+
+
+def uses_torchrec(config: TrainConfig, world: World) -> bool:
+    """Whether TorchRec holds the tables: always of several processes and on CUDA, otherwise if asked to."""
+    engine, needs_it = config.sharding.engine, world.size > 1 or world.device != "cpu"
+    if engine == "local" and needs_it:
+        raise ConfigError(
+            f"sharding.engine = local is for one process on a CPU, and this run has {world.size} on {world.device}; "
+            "leave it out"
+        )
+    return needs_it or engine == "torchrec"
+
+
+@contextmanager
+def opened_run_dir(run_dir: Path, config: TrainConfig, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """A run directory that is this run's alone, with its settings and environment."""
     refuse_file(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
-    with locked(run_dir), Inputs(config) as inputs, ProgressLine() as line:
+    with locked(run_dir):
         if resume:
             write_atomic(run_dir / CONFIG, to_toml(config))
             write_environment(run_dir)
         else:
             create_run_dir(run_dir, config, overwrite=overwrite)
-        task = ClickTask(assemble(config), inputs)
-        rows_per_epoch = task.rows_per_epoch
-        expected = expected_rows(config, rows_per_epoch)
-        if config.data.global_batch > rows_per_epoch:
-            line.milestone(
-                f"warning: data.global_batch = {config.data.global_batch:,} is more than the about {rows_per_epoch:,} "
-                "rows there are to train on, so that a step takes them all; lower data.global_batch"
-            )
-        with task.signals.watched(), Run(run_dir, task, line=line, expected_rows=expected) as run:
-            progress = train(run, task)
-            validation = run.verdict_at(progress.step) or task.evaluate("validation")
-            return run.finish(progress, task, [validation, task.evaluate("test")])
+        yield
+
+
+def build_task(config: TrainConfig, inputs: Inputs, group: Group, signals: Signals, *, is_sharded: bool) -> Task:
+    """The model, its tables and its data, in this process or over all of them."""
+    if not is_sharded:
+        return ClickTask(assemble(config), inputs, signals)
+    from recmill.train.sharded import ShardedTask, assemble_sharded  # TorchRec costs seconds
+
+    return ShardedTask(assemble_sharded(config, group), inputs, group, signals)
+
+
+def warn_of_large_batch(run: Run, config: TrainConfig, rows_per_epoch: int) -> None:
+    """Say so if a single step takes all rows there are."""
+    if config.data.global_batch > rows_per_epoch:
+        run.tell(
+            f"warning: data.global_batch = {config.data.global_batch:,} is more than the about {rows_per_epoch:,} "
+            "rows there are to train on, so that a step takes them all; lower data.global_batch"
+        )
 
 
 def expected_rows(config: TrainConfig, rows_per_epoch: int) -> int | None:

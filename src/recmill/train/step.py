@@ -1,9 +1,8 @@
 """One optimizer step, forward to update, and the search for what went wrong when its loss is not finite."""
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -31,10 +30,7 @@ class Parts:
     @property
     def rows_hash(self) -> str:
         """Of the columns of the rows and the sizes of their tables."""
-        data = self.config.data
-        columns = [column.model_dump(mode="json") for column in data.schema_of_rows.columns]
-        facts = json.dumps([columns, data.num_table_rows, data.slots_per_column])
-        return hashlib.sha256(facts.encode()).hexdigest()
+        return self.config.data.rows_hash
 
 
 def forward(parts: Parts, batch: Batch) -> Tensor:
@@ -46,7 +42,7 @@ def forward(parts: Parts, batch: Batch) -> Tensor:
 
 def take_step(parts: Parts, batch: Batch, step: int) -> float:
     """Train on a batch, the one after `step` finished ones; its mean loss before the update."""
-    set_learning_rates(parts, step)
+    move_rates(parts.config, parts.tables, parts.optimizer, step)
     train_at(parts.model, step)
     pieces = cut_rows(batch.columns, parts.config.update.micro_batches)
     is_in_parts = len(pieces) > 1 or parts.loss_scale is not None
@@ -82,10 +78,14 @@ def loss_of(parts: Parts, columns: Columns) -> Tensor:
     emb_BFD = parts.tables.look_up(columns.ids)
     with parts.config.precision.autocast():
         logits = parts.model(torch.from_numpy(columns.dense), emb_BFD)
-    labels = torch.from_numpy(columns.labels)
-    if smoothing := parts.config.loss.label_smoothing:
-        labels = labels * (1 - smoothing) + smoothing / 2
+    labels = smoothed(torch.from_numpy(columns.labels), parts.config)
     return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
+
+
+def smoothed(labels: Tensor, config: TrainConfig) -> Tensor:
+    """The labels the loss is of."""
+    smoothing = config.loss.label_smoothing
+    return labels * (1 - smoothing) + smoothing / 2 if smoothing else labels
 
 
 def may_update(parts: Parts) -> bool:
@@ -103,11 +103,17 @@ def forget_gradients(parts: Parts) -> None:
     parts.tables.drop_held()
 
 
-def set_learning_rates(parts: Parts, step: int) -> None:
-    """Move both optimizers along the schedule."""
-    config, schedule = parts.config, parts.config.resolved_schedule
-    parts.tables.lr = lr_at(step, config.tables.lr, schedule)
-    for group in parts.optimizer.param_groups:
+class HasRate(Protocol):
+    """Tables that are given their learning rate."""
+
+    lr: float
+
+
+def move_rates(config: TrainConfig, tables: HasRate, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Set the learning rates of the step behind `step` finished ones."""
+    schedule = config.resolved_schedule
+    tables.lr = lr_at(step, config.tables.lr, schedule)
+    for group in optimizer.param_groups:
         group["lr"] = lr_at(step, config.dense.lr, schedule)
 
 

@@ -1,0 +1,381 @@
+"""Tables spread over processes by TorchRec: the only door to it.
+
+Traps that are closed here. TorchRec's planner takes dense kernels on a CPU if it may, and then the rule that was asked
+for is not the one that moves the tables; every kernel is therefore told, and checked. The order of columns in what
+comes back depends on the plan, and is put right by name. Row-wise tables need batches of one size in all processes.
+TorchRec's own training pipeline overlaps the exchange of ids with computing by rewriting the model; the same stages,
+asked for by name, leave the model as it is, so that an evaluation in between cannot meet a batch of training.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torchrec
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.distributed._shard.metadata import ShardMetadata
+from torchrec.distributed.batched_embedding_kernel import BatchedFusedEmbeddingBag
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.model_parallel import DistributedModelParallel
+from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
+from torchrec.distributed.types import (
+    EmbeddingModuleShardingPlan,
+    EnumerableShardingSpec,
+    ParameterSharding,
+    ShardingEnv,
+    ShardingPlan,
+)
+from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+from recmill.embeddings.bounds import Bounds
+from recmill.embeddings.copies import CopiedTables
+from recmill.embeddings.piece import Piece, What, set_first_values
+from recmill.embeddings.plan import (
+    Placement,
+    Shard,
+    Sharding,
+    ShardKind,
+    ShardPlan,
+    kinds_by_table,
+    may_cut_columns,
+    plan_by_hand,
+    refuse_unfit,
+)
+from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.errors import ConfigError
+from recmill.world import Group, World
+
+_BAGS = "bags"
+_POOLING = {"sum": torchrec.PoolingType.SUM, "mean": torchrec.PoolingType.MEAN}
+# The rules that FBGEMM has on a CPU, and what they are called there.
+_OPTIMIZERS: dict[str, Any] = {
+    "sgd": torch.optim.SGD,
+    "adagrad": torch.optim.Adagrad,
+    "rowwise_adagrad": RowWiseAdagrad,
+}
+_ON_CUDA: dict[str, Any] = {"adam": torch.optim.Adam}
+_FBGEMM_NAMES = {
+    "sgd": "exact_sgd",
+    "adagrad": "exact_adagrad",
+    "rowwise_adagrad": "exact_rowwise_adagrad",
+    "adam": "adam",
+}
+
+
+class _Bags(nn.Module):
+    """All tables as TorchRec knows them, with no memory of their own yet."""
+
+    def __init__(self, specs: Sequence[TableSpec], dim: int) -> None:
+        super().__init__()
+        configs = [
+            torchrec.EmbeddingBagConfig(
+                name=spec.name,
+                embedding_dim=dim,
+                num_embeddings=spec.num_rows,
+                feature_names=[spec.name],
+                pooling=_POOLING[spec.pooling],
+            )
+            for spec in specs
+        ]
+        self.bags = torchrec.EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
+
+
+def make_shard_plan(
+    sharding: Sharding,
+    specs: Sequence[TableSpec],
+    dim: int,
+    optimizer: TableOptimizer,
+    *,
+    world: World,
+    rank_batch: int,
+    memory_bytes: int,
+) -> ShardPlan:
+    """Where all tables are, `memory_bytes` of which a process may fill."""
+    refuse_unfit(sharding, optimizer, dim, specs)
+    kinds = kinds_by_table(sharding, specs)
+    by_hand: dict[str, ShardKind] = {name: kind for name, kind in kinds.items() if kind != "auto"}
+    if len(by_hand) == len(specs):
+        return plan_by_hand(specs, dim, optimizer, by_hand, world.size)
+    topology = Topology(
+        world_size=world.size,
+        local_world_size=world.local_size,
+        compute_device=world.device.split(":")[0],
+        hbm_cap=memory_bytes,
+        ddr_cap=memory_bytes,
+    )
+    whole = ["table_wise", *(["column_wise"] if may_cut_columns(optimizer) else [])]
+    complaint = ""
+    for free in (whole, [*whole, "row_wise"]):  # rows cost more traffic: only if nothing else fits
+        planner = EmbeddingShardingPlanner(
+            topology=topology,
+            batch_size=rank_batch,
+            constraints={spec.name: _constraints(by_hand.get(spec.name), free) for spec in specs},
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+        )
+        try:
+            found = planner.plan(_with_optimizer(_Bags(specs, dim), optimizer, world), [_Sharder()])
+        except PlannerError as error:
+            complaint = str(error).splitlines()[0]
+            continue
+        return _from_torchrec(found.plan[_BAGS], specs, dim, optimizer, world.size)
+    raise ConfigError(
+        f"the tables do not fit {world.size} processes of {memory_bytes / 2**30:.2f} GiB each (TorchRec's planner: "
+        f"{complaint}); use more processes, or lower data.max_rows_per_table"
+    )
+
+
+def _constraints(by_hand: ShardKind | None, free: list[str]) -> ParameterConstraints:
+    kernel = "dense" if by_hand == "data_parallel" else "fused"
+    return ParameterConstraints(sharding_types=[by_hand] if by_hand else free, compute_kernels=[kernel])
+
+
+class _Sharder(EmbeddingBagCollectionSharder):  # type: ignore[misc]  # TorchRec's types are not told
+    """TorchRec's, which on a CPU also does what it does not offer there: rows."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        """What the planner may choose from."""
+        return [*super().sharding_types(compute_device_type), "row_wise"]
+
+
+def _from_torchrec(
+    plan: Mapping[str, ParameterSharding], specs: Sequence[TableSpec], dim: int, optimizer: TableOptimizer, size: int
+) -> ShardPlan:
+    placements = []
+    for spec in specs:
+        found = plan[spec.name]
+        kind: ShardKind = found.sharding_type
+        if found.sharding_spec is None:
+            shards = tuple(Shard(rank, 0, spec.num_rows, 0, dim) for rank in range(size))
+        else:
+            shards = tuple(
+                Shard(
+                    part.placement.rank(),
+                    part.shard_offsets[0],
+                    part.shard_sizes[0],
+                    part.shard_offsets[1],
+                    part.shard_sizes[1],
+                )
+                for part in found.sharding_spec.shards
+            )
+        placements.append(Placement(spec, kind, shards))
+    return ShardPlan(size, dim, optimizer.state_width(dim), tuple(placements))
+
+
+def _to_torchrec(plan: ShardPlan, device: str) -> ShardingPlan:
+    module = EmbeddingModuleShardingPlan()
+    num_gpus = torch.cuda.device_count()
+    for place in plan.placements:
+        if place.kind == "data_parallel":
+            continue  # `CopiedTables` has them
+        ranks = [shard.rank for shard in place.shards]
+        parts = [
+            ShardMetadata(
+                shard_offsets=[shard.first_row, shard.first_column],
+                shard_sizes=[shard.num_rows, shard.num_columns],
+                placement=f"rank:{shard.rank}/" + ("cpu" if device == "cpu" else f"cuda:{shard.rank % num_gpus}"),
+            )
+            for shard in place.shards
+        ]
+        module[place.spec.name] = ParameterSharding(place.kind, "fused", ranks, EnumerableShardingSpec(parts))
+    return ShardingPlan({_BAGS: module})
+
+
+def _with_optimizer(bags: _Bags, optimizer: TableOptimizer, world: World) -> _Bags:
+    """The tables with the rule that will move them, fused into the backward pass."""
+    rules = _OPTIMIZERS if world.device == "cpu" else {**_OPTIMIZERS, **_ON_CUDA}
+    numbers = dict(optimizer.numbers)
+    first_value = numbers.pop("initial_accumulator", 0.0)
+    unused = {name for name in ("momentum", "weight_decay") if numbers.pop(name, 0.0)}
+    if optimizer.kind not in rules or unused:
+        what = f"tables.kind = {optimizer.kind}" + (f" with tables.{min(unused)}" if unused else "")
+        raise ConfigError(
+            f"{what} is not among the rules TorchRec has on this device ({', '.join(rules)}, without momentum and "
+            "weight_decay); choose one of them, or train in one process with sharding.engine=local"
+        )
+    assert first_value >= 0  # set with the first values: FBGEMM has no such setting
+    betas = {"betas": (numbers.pop("beta1"), numbers.pop("beta2"))} if "beta1" in numbers else {}
+    apply_optimizer_in_backward(rules[optimizer.kind], bags.bags.parameters(), {"lr": optimizer.lr, **numbers, **betas})
+    return bags
+
+
+class Exchange:
+    """Ids of a batch on their way to the processes that hold their rows."""
+
+    def __init__(self, tables: "ShardedTables", ids: NDArray[np.int64], padded_rows: int) -> None:
+        self._tables = tables
+        self.ids, self.padded_rows = ids, padded_rows
+        self._context: Any = None
+        self._coming: Any = None
+        if tables.bags is not None:
+            self._context = tables.bags.create_context()
+            self._coming = tables.bags.input_dist(self._context, tables.jagged(ids, padded_rows))
+        self._is_under_way = False
+
+    def go_on(self) -> None:
+        """All know how many ids to expect: send them."""
+        if self._coming is not None and not self._is_under_way:
+            self._coming = self._coming.wait()
+        self._is_under_way = True
+
+    def look_up(self) -> Tensor | None:
+        """The vectors (B, F, D), padding included, of the tables that TorchRec has."""
+        self.go_on()
+        if self._coming is None:
+            return None
+        bags = self._tables.bags
+        found = bags.compute_and_output_dist(self._context, self._coming.wait()).wait()
+        vectors_BFD: Tensor = found.values().view(self.padded_rows, -1, self._tables.dim)
+        order = [found.keys().index(name) for name in self._tables.sharded_names]
+        return vectors_BFD if order == sorted(order) else vectors_BFD[:, order]
+
+
+class ShardedTables:
+    """Embedding tables over all processes, and the optimizer that owns them."""
+
+    def __init__(self, plan: ShardPlan, optimizer: TableOptimizer, *, seed: int, group: Group) -> None:
+        self.plan = plan
+        self.dim = plan.dim
+        self.optimizer = optimizer
+        self.specs = tuple(place.spec for place in plan.placements)
+        self._world = group.world
+        copied = [place.spec for place in plan.placements if place.kind == "data_parallel"]
+        sharded = [place.spec for place in plan.placements if place.kind != "data_parallel"]
+        self.sharded_names = [spec.name for spec in sharded]
+        self._sharded = sharded
+        self._copies = CopiedTables(copied, plan.dim, optimizer, seed=seed, group=group) if copied else None
+        self._model = self._spread(sharded) if sharded else None
+        self.bags: Any = self._model.module.bags if self._model else None
+        self._engines = [kernel.emb_module for kernel in self._kernels]
+        self._lr = optimizer.lr
+        self._num_updates = 0
+        self._bounds = Bounds(self.specs)
+        ends = self._bounds.first_slot.tolist()
+        self._slots = {spec.name: slice(*ends[i : i + 2]) for i, spec in enumerate(self.specs)}
+        names = self.sharded_names + [spec.name for spec in copied]
+        self._order = [names.index(spec.name) for spec in self.specs]
+        for piece in self._sharded_pieces():
+            set_first_values(piece, optimizer, plan.dim, seed)
+        self.refuse_wrong_owner()
+
+    def _spread(self, specs: Sequence[TableSpec]) -> DistributedModelParallel:
+        bags = _with_optimizer(_Bags(specs, self.dim), self.optimizer, self._world)
+        return DistributedModelParallel(
+            bags,
+            env=ShardingEnv.from_process_group(torch.distributed.group.WORLD),
+            device=torch.device(self._world.device),
+            plan=_to_torchrec(self.plan, self._world.device.split(":")[0]),
+            sharders=[_Sharder()],
+        )
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next update; the loop moves it along the schedule."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr = value
+        for engine in self._engines:
+            engine.set_learning_rate(value)
+        if self._copies:
+            self._copies.lr = value
+
+    @property
+    def num_updates(self) -> int:
+        """Finished ones."""
+        return self._num_updates
+
+    @num_updates.setter
+    def num_updates(self, value: int) -> None:
+        self._num_updates = value
+        for engine in self._engines:
+            engine.iter.fill_(value)
+        if self._copies:
+            self._copies.num_updates = value
+
+    @property
+    def _kernels(self) -> list[Any]:
+        """What holds this process's rows and moves them."""
+        return [kernel for lookup in self.bags._lookups for kernel in lookup._emb_modules] if self.bags else []
+
+    def refuse_wrong_owner(self) -> None:
+        """Complain if a table would be moved by another rule than the settings name, or by none."""
+        fused = [kernel for kernel in self._kernels if isinstance(kernel, BatchedFusedEmbeddingBag)]
+        owned = {name for kernel in fused for name in kernel.emb_module.table_names}
+        held = {place.spec.name for place, _ in self.plan.shards_of(self._world.rank) if place.kind != "data_parallel"}
+        rules = {str(kernel.emb_module.optimizer.name).lower() for kernel in fused}
+        if lost := sorted(held - owned):
+            raise ConfigError(f"TorchRec has given no optimizer to {', '.join(lost[:5])}; the run would not train them")
+        if strange := sorted(rules - {_FBGEMM_NAMES[self.optimizer.kind]}):
+            raise ConfigError(f"TorchRec would move the tables by {strange[0]} in place of {self.optimizer.kind}")
+
+    def start(self, ids: NDArray[np.int64], padded_rows: int) -> Exchange:
+        """Send the ids of a batch (B, S) on their way; every process starts with as many padded rows."""
+        self._bounds.refuse_outside(ids)
+        return Exchange(self, ids, padded_rows)
+
+    def look_up(self, exchange: Exchange) -> Tensor:
+        """The vectors (B, F, D), zeros in padded rows; the backward pass updates them."""
+        parts = []
+        if (sharded := exchange.look_up()) is not None:
+            parts.append(sharded)
+        if self._copies:
+            columns = [slot for spec in self._copies.specs for slot in range(*self._slots[spec.name].indices(1 << 30))]
+            copied = self._copies.look_up(np.ascontiguousarray(exchange.ids[:, columns]))
+            padding = exchange.padded_rows - len(exchange.ids)
+            parts.append(nn.functional.pad(copied, (0, 0, 0, 0, 0, padding)))
+        vectors_BFD = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        return vectors_BFD if self._order == sorted(self._order) else vectors_BFD[:, self._order]
+
+    def jagged(self, ids: NDArray[np.int64], padded_rows: int) -> torchrec.KeyedJaggedTensor:
+        """The ids of TorchRec's tables as it wants them: table by table, and how many each row has."""
+        values, lengths = list[NDArray[np.int64]](), np.zeros((len(self._sharded), padded_rows), np.int32)
+        for table, spec in enumerate(self._sharded):
+            own = ids[:, self._slots[spec.name]]
+            is_there = own >= 0
+            lengths[table, : len(ids)] = is_there.sum(axis=1)
+            values.append(own[is_there])
+        return torchrec.KeyedJaggedTensor(
+            keys=self.sharded_names,
+            values=torch.from_numpy(np.concatenate(values)),
+            lengths=torch.from_numpy(lengths.ravel()),
+            stride=padded_rows,
+        ).to(torch.device(self._world.device))
+
+    def pieces(self) -> list[Piece]:
+        """What this process holds."""
+        return self._sharded_pieces() + (self._copies.pieces() if self._copies else [])
+
+    def pieces_to_save(self) -> list[Piece]:
+        """The same, except that the main process saves the copies."""
+        return self.pieces() if self._world.is_main else self._sharded_pieces()
+
+    def _sharded_pieces(self) -> list[Piece]:
+        if self._model is None:
+            return []
+        states: dict[str, Any] = self._model.fused_optimizer.state_dict()["state"]
+        pieces = list[Piece]()
+        for key, weights in self._model.state_dict().items():
+            name = key.split(".")[-2]
+            num_rows = next(spec.num_rows for spec in self._sharded if spec.name == name)
+            pieces += _pieces_of(name, "weights", (num_rows, self.dim), weights)
+            for state in states.get(key, {}).values():
+                width = self.plan.state_width
+                pieces += _pieces_of(name, "state", (num_rows, width), state) if width else []
+        return pieces
+
+
+def _pieces_of(name: str, what: What, shape: tuple[int, int], tensor: Any) -> list[Piece]:
+    found = []
+    for shard in tensor.local_shards():
+        offsets = [*shard.metadata.shard_offsets, 0][:2]
+        values = shard.tensor.detach()
+        values = values.view(len(values), -1)
+        if values.numel():
+            found.append(Piece(name, what, shape, offsets[0], offsets[1], values))
+    return found
