@@ -28,7 +28,9 @@ def run_words(words: Sequence[str]) -> float:
 def measure(args: argparse.Namespace, scratch: Path) -> Report:
     """Prepare, train, read the results."""
     data_dir, run_dir = scratch / "data", args.run or scratch / "run"
-    run_words(["prepare", "--preset", args.preset, "--data", str(args.data), "--out", str(data_dir), *args.prepare])
+    run_words(
+        ["prepare", "--preset", args.preset, "--data", str(args.data), "--out", str(data_dir), "--split", args.split]
+    )
     began = time.perf_counter()
     words = ["train", args.recipe, "--data", str(data_dir), "--run", str(run_dir)]
     for assignment in args.assignments:
@@ -48,6 +50,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> Report:
         "recipe": args.recipe,
         "set": args.assignments,
         "file": args.data.name,
+        "split": args.split,
         "protocol": best["protocol"],
         "users": best["num_users"],
         "unknown targets": best["num_unknown_targets"],
@@ -67,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     add_common_options(parser, rounds=1)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="events")
     parser.add_argument("--preset", default="user-item", help="how they are read (user-item)")
-    parser.add_argument("--prepare", action="append", default=[], metavar="OPTION", help="of recmill prepare")
+    parser.add_argument("--split", choices=("leave_one_out", "last", "time"), default="leave_one_out")
     parser.add_argument("--recipe", default="sasrec")
     parser.add_argument("--run", type=Path, metavar="DIR", help="keep the run directory there")
     parser.add_argument("--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE")

@@ -69,6 +69,8 @@ def hold_out(sequences: list[list[Event]], rules: EventRules) -> list[tuple[int,
     if rules.split == "leave_one_out":
         lengths = [len(events) for events in sequences]
         return [(n - 2, n - 2, n - 1) if n >= 3 else (n, -1, -1) for n in lengths]
+    if rules.split == "last":
+        return [(n - 1, -1, n - 1) if len(events) >= 3 else (n, -1, -1) for events in sequences for n in [len(events)]]
     times = sorted(event[2] for events in sequences for event in events)
     first, second = (moment(times, share) for share in (rules.heldout_frac, rules.test_frac or 0.1))
     places = []

@@ -52,6 +52,7 @@ RULES = st.builds(
     min_item_count=st.integers(1, 3),
     k_core=st.booleans(),
     repeats=st.sampled_from(["keep", "first", "last"]),
+    split=st.sampled_from(["leave_one_out", "last"]),
 )
 ROWS = st.lists(st.tuples(st.integers(-3, 6), st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=80)
 

@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--only-read", action="store_true", default=None, help="events with is_read = 1")
     group.add_argument("--min-rating", type=float, metavar="R", help="events with this rating or a better one")
     group.add_argument("--repeats", choices=("keep", "first", "last"), help="of the same user and item")
-    group.add_argument("--split", choices=("leave_one_out", "time"), help="what is held out")
+    group.add_argument("--split", choices=("leave_one_out", "last", "time"), help="what is held out")
     group.add_argument("--validation-frac", type=float, metavar="X", help="of events, for --split time (0.1)")
     group.add_argument("--test-frac", type=float, metavar="X", help="of events, for --split time (0.1)")
 

@@ -18,7 +18,8 @@ from recmill.errors import BadRowError, ConfigError, DataError
 
 IdKind = Literal["int", "string"]
 Order = Literal["time", "file", "item"]
-Split = Literal["leave_one_out", "time"]
+# last: what leave_one_out tests on, with the validation events to learn from too
+Split = Literal["leave_one_out", "last", "time"]
 _INT = re.compile(r"[+-]?[0-9]+")
 _SHOWN = 60
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -135,13 +135,13 @@ def empty_places(num_users: int) -> Places:
 
 
 @njit(nogil=True, cache=True)
-def hold_out_last(offsets: Longs, places: Places) -> None:
-    """The last event is for testing, the one before for validation; with fewer than three events, none."""
+def hold_out_last(offsets: Longs, with_validation: bool, places: Places) -> None:
+    """The last event is for testing, the one before for validation if asked; with fewer than three events, none."""
     for user in range(len(offsets) - 1):
         length = offsets[user + 1] - offsets[user]
         is_long = length >= 3
-        places.train_lengths[user] = length - 2 if is_long else length
-        places.validation_at[user] = length - 2 if is_long else -1
+        places.train_lengths[user] = length - 1 - with_validation if is_long else length
+        places.validation_at[user] = length - 2 if is_long and with_validation else -1
         places.test_at[user] = length - 1 if is_long else -1
 
 

@@ -256,8 +256,8 @@ class _Preparation:
     ) -> tuple[grouping.Places, dict[str, int]]:
         """What each user's events are for, and the moments of a split by time."""
         rules, places = self._job.rules, grouping.empty_places(len(offsets) - 1)
-        if rules.split == "leave_one_out":
-            grouping.hold_out_last(offsets, places)
+        if rules.split != "time":
+            grouping.hold_out_last(offsets, rules.split == "leave_one_out", places)
             return places, {}
         assert times is not None
         shares = {"validation_from": rules.heldout_frac, "test_from": rules.test_frac or 0.1}
