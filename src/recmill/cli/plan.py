@@ -11,7 +11,11 @@ from recmill.cli.train import Verbs, add_set_option, resolved_config
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recmill.train.config import TrainConfig
     from recmill.train.plan import Plan
+    from recmill.train.sharded_plan import ProcessPlan
 
 GIB = 1 << 30
 
@@ -23,6 +27,8 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, laid over the recipe's")
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
     parser.add_argument("--memory", metavar="SIZE", help="of the machine it is for, e.g. 64GiB (this one's)")
+    parser.add_argument("--procs", type=int, metavar="N", help="spread over N processes of such a machine")
+    parser.add_argument("--device-memory", metavar="SIZE", help="of each process, e.g. 16GiB (its share of --memory)")
     add_set_option(parser, "one setting, e.g. data.max_rows_per_table=1000000")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--data", type=Path, metavar="DIR", help="prepared rows or sequences it is to train on")
@@ -43,12 +49,60 @@ def run(args: argparse.Namespace) -> int:
         return run_sequences(args, memory)
     if args.items is not None:
         raise ConfigError(f"--items {args.items} is for sequence models; leave it out")
-    plan = make_plan(resolved_config(args))
+    config = resolved_config(args)
+    if args.procs is not None or args.device_memory is not None:
+        return run_sharded(args, config, memory)
+    plan = make_plan(config)
     if args.json:
         print(json.dumps(as_dict(plan, memory)))
     else:
         show(plan, memory)
     return 0 if plan.total_bytes <= memory else 2
+
+
+def run_sharded(args: argparse.Namespace, config: "TrainConfig", memory: int) -> int:
+    """The same for each of several processes."""
+    from recmill.train.sharded_plan import plan_processes
+
+    if args.procs is None or args.procs < 1:
+        raise ConfigError(f"--procs is {args.procs}: tables are spread over at least one process; give --procs N")
+    device_memory = memory_bytes(args.device_memory) if args.device_memory else memory // args.procs
+    plans = plan_processes(config, args.procs, device_memory)
+    fits = all(plan.total_bytes <= device_memory for plan in plans)
+    if args.json:
+        ranks = [{**plan.as_dict(), "fits": plan.total_bytes <= device_memory} for plan in plans]
+        print(json.dumps({"processes": ranks, "device_memory_bytes": device_memory, "fits": fits}))
+    else:
+        show_processes(plans, device_memory)
+    return 0 if fits else 2
+
+
+def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
+    """A line for every process, how evenly they share, and the verdict."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    headings = ("process", "tables", "tables GiB", "all GiB", "received MiB/step")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for plan in plans:
+        sizes = (f"{size / GIB:.3f}" for size in (plan.table_bytes, plan.total_bytes))
+        table.add_row(str(plan.rank), str(len(plan.holdings)), *sizes, f"{plan.traffic_bytes / 2**20:.2f}")
+    Console().print(table)
+    for plan in plans:
+        print(f"process {plan.rank}: {', '.join(plan.holdings) or 'no table'}")
+    loads = [plan.table_bytes for plan in plans]
+    print(f"balance: the largest share of the tables is {max(loads) * len(loads) / max(1, sum(loads)):.2f} x the mean")
+    over = max(plan.total_bytes for plan in plans) - memory
+    if over <= 0:
+        print(f"fits: {memory / GIB:.2f} GiB are there for each process")
+    else:
+        print(
+            f"does not fit: {over / GIB:.2f} GiB more than the {memory / GIB:.2f} GiB of a process; use more "
+            "processes, lower data.max_rows_per_table or data.global_batch, or set sharding.kind=row_wise"
+        )
 
 
 def as_dict(plan: "Plan", memory: int) -> dict[str, Any]:
@@ -118,6 +172,8 @@ def run_sequences(args: argparse.Namespace, memory: int) -> int:
     from recmill.train.sequence_plan import make_sequence_plan
 
     config = sequences.resolved_config(args)
+    if args.procs is not None or args.device_memory is not None:
+        raise ConfigError("--procs and --device-memory: sequence models train in one process so far; leave them out")
     if (args.items is None) == (not config.data.dir):
         raise ConfigError("a sequence model is as large as its catalogue: give --data DIR or --items N, one of them")
     num_items = args.items

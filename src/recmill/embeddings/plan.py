@@ -54,6 +54,14 @@ class Placement:
     kind: ShardKind
     shards: tuple[Shard, ...]
 
+    def describe(self, shard: Shard) -> str:
+        """The table, and which part of it lies there."""
+        if self.kind == "row_wise":
+            return f"{self.spec.name} rows {shard.first_row:,}-{shard.first_row + shard.num_rows - 1:,}"
+        if self.kind == "column_wise":
+            return f"{self.spec.name} columns {shard.first_column}-{shard.first_column + shard.num_columns - 1}"
+        return f"{self.spec.name} (a copy)" if self.kind == "data_parallel" else self.spec.name
+
 
 @dataclass(frozen=True)
 class ShardPlan:

@@ -7,6 +7,8 @@ TorchRec's own training pipeline overlaps the exchange of ids with computing by 
 asked for by name, leave the model as it is, so that an evaluation in between cannot meet a batch of training.
 """
 
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +51,10 @@ from recmill.embeddings.plan import (
 from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.errors import ConfigError
 from recmill.world import Group, World
+
+# What they say of themselves while they are loaded and plan is for their authors.
+logging.getLogger("torchrec").setLevel(logging.ERROR)
+warnings.filterwarnings("ignore", module=r"torchrec|fbgemm_gpu|torch\.(fx|distributed|autograd)")
 
 _BAGS = "bags"
 _POOLING = {"sum": torchrec.PoolingType.SUM, "mean": torchrec.PoolingType.MEAN}

@@ -18,6 +18,7 @@ class Cadence(Settings):
     save_every_minutes: float = Field(default=0.0, ge=0)  # of training
     save_after_evaluation: bool = False
     save_at_start: bool = False
+    keep_ledger: bool = False  # which rows each step took, 16 bytes a row
     keep_checkpoints: int = Field(default=2, ge=1)
     keep_best: bool = True  # the weights of the best evaluation so far; costs a copy of them on the disk
 

@@ -42,7 +42,8 @@ class LocalSteps:
             refuse_no_step(step, least_rows)
             return None  # its rows are not spent: who goes on with more epochs trains on them
         loss = take_step(self.parts, batch, step)
-        return Taken(batch, loss, time.perf_counter() - began, self.stream.blocked_s, self.signals.caught)
+        step_s = time.perf_counter() - began
+        return Taken(batch, loss, step_s, self.stream.blocked_s, self.signals.caught, batch.columns)
 
 
 @dataclass

@@ -32,11 +32,12 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         refuse_on_cpu(config.precision)
     is_sharded = uses_torchrec(config, world)
     with joined(world, is_sharded=is_sharded) as group, ExitStack() as stack:
+        with group.together():  # a mistake in the settings or the data leaves no directory behind
+            inputs = stack.enter_context(Inputs(config))
         with group.together():
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
         with group.together():
-            inputs = stack.enter_context(Inputs(config))
             signals = Signals()
             task = build_task(config, inputs, group, signals, is_sharded=is_sharded)
         line = stack.enter_context(ProgressLine())

@@ -17,8 +17,8 @@ from recmill.observe.environment import describe_environment
 from recmill.observe.record import Recorder
 from recmill.train.checkpoint import CONFIG
 from recmill.train.config import TrainConfig
+from recmill.train.ledger import Ledger, forget_behind
 from recmill.train.limits import limit_reached
-from recmill.train.lock import LOCK
 from recmill.train.progress import Progress
 from recmill.train.saver import Saver
 from recmill.train.task import Evaluation, Taken, Task
@@ -31,13 +31,14 @@ MODEL = "model"
 def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
     """An empty run directory with its settings and environment; an occupied one is refused or, if asked, emptied."""
     refuse_file(run_dir)
-    occupants = [path for path in run_dir.iterdir() if path.name != LOCK] if run_dir.is_dir() else []
+    # hidden are the lock, which this run holds, and what a killed one was about to write
+    occupants = [path for path in run_dir.iterdir() if not path.name.startswith(".")] if run_dir.is_dir() else []
     if occupants:
         if not overwrite:
             raise RunError(f"{run_dir} is not empty; continue it with --resume, replace it with --overwrite")
         if not (run_dir / CONFIG).is_file():
             raise RunError(f"{run_dir} is not a run directory (it has no {CONFIG}); --overwrite will not delete it")
-        for path in occupants:  # the lock stays: this run holds it
+        for path in occupants:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     run_dir.mkdir(parents=True, exist_ok=True)
     write_atomic(run_dir / CONFIG, to_toml(config))
@@ -101,6 +102,7 @@ class Run:
         self._interval = Interval(self._latest)
         self._judged: tuple[int, Evaluation] | None = None
         self._recorder: Recorder | None = None
+        self._ledger: Ledger | None = None
         cadence = task.settings.cadence
         self.saver = Saver(
             run_dir, self._group, keep=cadence.keep_checkpoints, score_name=task.score_name, tell=self.tell
@@ -115,6 +117,8 @@ class Run:
         self.saver.__exit__(kind, error, trace)
         if self._recorder:
             self._recorder.close()
+        if self._ledger:
+            self._ledger.close()
 
     def tell(self, line: str) -> None:
         """A line that stays on the screen."""
@@ -133,12 +137,19 @@ class Run:
         """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
         self._latest = self.saver.restore(task.state)
         self._interval = Interval(self._latest)
+        if task.settings.cadence.keep_ledger:
+            if self._world.is_main:
+                forget_behind(self.dir, self._latest.step)
+            self._group.wait_for_all()
+            self._ledger = Ledger(self.dir, self._world.rank)
         return self._latest
 
     def note(self, progress: Progress, taken: Taken) -> None:
         """One more step is done."""
         self._latest = progress
         self._interval.loss_sum += taken.loss * taken.spent.num_rows
+        if self._ledger and taken.columns:
+            self._ledger.note(progress.step, taken.columns)
         if self._world.is_main and self._line.wants_update:
             self._line.update(self._describe(progress))
 

@@ -124,10 +124,32 @@ class Sent:
     exchange: Exchange
 
 
+class Clock:
+    """Where the time of steps goes: reading rows, waiting for the slowest process, exchanging ids and vectors."""
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self._spent_s = {"reading": 0.0, "waiting": 0.0, "exchange": 0.0}
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Count the body's seconds."""
+        began = time.perf_counter()
+        yield
+        self._spent_s[what] += time.perf_counter() - began
+
+    def shares(self) -> dict[str, float]:
+        """Of all steps so far; what is left is computing."""
+        return {f"{what}_frac": round(s / self.total_s, 5) for what, s in self._spent_s.items() if self.total_s}
+
+
 class ShardedSteps:
     """The steps of one of several processes."""
 
-    def __init__(self, parts: ShardedParts, batches: GlobalBatches, group: Group, signals: Signals) -> None:
+    def __init__(
+        self, parts: ShardedParts, batches: GlobalBatches, group: Group, signals: Signals, clock: "Clock"
+    ) -> None:
+        self.clock = clock
         self._parts = parts
         self._batches = batches
         self._group = group
@@ -153,19 +175,21 @@ class ShardedSteps:
         move_rates(self._parts.config, self._parts.tables, self._parts.optimizer, step)
         train_at(self._parts.parallel, step)
         blocked_s = self._send_next()
-        loss = loss_share(self._parts, sent, self._group.world.size)
+        loss = loss_share(self._parts, sent, self._group.world.size, self.clock)
         told_at = time.perf_counter()
-        known = self._group.stack(
-            np.array([float(loss.detach()), self._unshared_s + told_at - began, blocked_s, float(self._signals.caught)])
-        )
+        mine = [float(loss.detach()), self._unshared_s + told_at - began, blocked_s, float(self._signals.caught)]
+        with self.clock.timed("waiting"):
+            known = self._group.stack(np.array(mine))
         self._refuse_non_finite(float(known[:, 0].mean()), step)
         if self._next:
             self._next.exchange.go_on()
         self._update(loss)
         self._unshared_s = time.perf_counter() - told_at
+        self.clock.total_s += time.perf_counter() - began
         # the clock of the main process is everybody's
         _, step_s, blocked_s, _ = known[0].tolist()
-        return Taken(sent.batch, float(known[:, 0].mean()), step_s, blocked_s, int(known[:, 3].max()))
+        loss_mean, signal_number = float(known[:, 0].mean()), int(known[:, 3].max())
+        return Taken(sent.batch, loss_mean, step_s, blocked_s, signal_number, sent.batch.columns)
 
     def _send_next(self) -> float:
         """Have the next batch's ids sent; how long that waited for rows."""
@@ -174,7 +198,8 @@ class ShardedSteps:
         return time.perf_counter() - began
 
     def _send(self) -> Sent | None:
-        batch = next(self._batches, None)
+        with self.clock.timed("reading"):
+            batch = next(self._batches, None)
         if batch is None:
             return None
         return Sent(batch, self._parts.tables.start(batch.columns.ids, batch.padded_rows))
@@ -199,19 +224,21 @@ class ShardedSteps:
             )
 
 
-def score(parts: ShardedParts, sent: Sent) -> Tensor:
+def score(parts: ShardedParts, sent: Sent, clock: Clock) -> Tensor:
     """The logits of this process's rows, in float32."""
     device = next(parts.model.parameters()).device
     columns, padding = sent.batch.columns, sent.batch.padded_rows - sent.batch.columns.num_rows
     dense = nn.functional.pad(torch.from_numpy(columns.dense).to(device), (0, 0, 0, padding))
-    logits: Tensor = parts.parallel(dense, parts.tables.look_up(sent.exchange))
+    with clock.timed("exchange"):
+        vectors_BFD = parts.tables.look_up(sent.exchange)
+    logits: Tensor = parts.parallel(dense, vectors_BFD)
     return logits[: columns.num_rows].float()
 
 
-def loss_share(parts: ShardedParts, sent: Sent, size: int) -> Tensor:
+def loss_share(parts: ShardedParts, sent: Sent, size: int, clock: Clock) -> Tensor:
     """`size` times this process's part of the mean loss over all rows: averaged over processes, it is that mean."""
     with parts.config.precision.autocast():
-        logits = score(parts, sent)
+        logits = score(parts, sent, clock)
     labels = smoothed(torch.from_numpy(sent.batch.columns.labels).to(logits.device), parts.config)
     total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
     return total * (size / sent.batch.num_rows)
@@ -225,6 +252,7 @@ class ShardedTask:
     inputs: Inputs
     group: Group
     signals: Signals = field(default_factory=Signals)
+    clock: Clock = field(default_factory=Clock)
     score_name = "auroc"
 
     @property
@@ -244,7 +272,7 @@ class ShardedTask:
         """Steps from a position on."""
         with self.inputs.open_training(start, part_of(self.group.world)) as stream:
             batches = GlobalBatches(stream, self.group, self.config.data.lanes_used, start)
-            yield ShardedSteps(self.state, batches, self.group, self.signals)
+            yield ShardedSteps(self.state, batches, self.group, self.signals, self.clock)
 
     def evaluate(self, split: SplitName) -> ClickEvaluation:
         """Score the rows of a split, each process some of them; the main one is sent all scores and judges once."""
@@ -256,7 +284,7 @@ class ShardedTask:
             agreed = GlobalBatches(stream, self.group, world.size, None)
             for batch in cut_batches(stream, self.group, limit) if limit else agreed:
                 exchange = self.state.tables.start(batch.columns.ids, batch.padded_rows)
-                logits = score(self.state, Sent(batch, exchange)).cpu().numpy()
+                logits = score(self.state, Sent(batch, exchange), Clock()).cpu().numpy()
                 rows = self.group.join_rows(np.stack([logits, batch.columns.labels], axis=1))
                 if world.is_main:
                     metrics.update(rows[:, 0], rows[:, 1])
@@ -271,8 +299,9 @@ class ShardedTask:
         return evaluation
 
     def rates(self) -> dict[str, float]:
-        """The learning rates."""
-        return {"dense_lr": self.state.optimizer.param_groups[0]["lr"], "table_lr": self.state.tables.lr}
+        """The learning rates, and where the time went."""
+        rates = {"dense_lr": self.state.optimizer.param_groups[0]["lr"], "table_lr": self.state.tables.lr}
+        return {**rates, **self.clock.shares()}
 
     def is_finite(self) -> bool:
         """Whether every weight that this process holds is a number."""

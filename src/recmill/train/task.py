@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from recmill.config import Settings
-from recmill.data.batch import Position
+from recmill.data.batch import Columns, Position
 from recmill.data.split import SplitName
 from recmill.train.cadence import Cadence, Stop
 from recmill.train.checkpoint import State
@@ -21,6 +21,7 @@ class Taken:
     step_s: float
     blocked_s: float = 0.0  # of these, waiting for the batch
     signal_number: int = 0  # 0: none was caught
+    columns: Columns | None = None  # this process's rows, if they are such
 
 
 class Steps(Protocol):

@@ -1,0 +1,87 @@
+"""A run killed at random moments against one that was left alone: what is lost, what is repeated, what differs.
+
+Kills are `kill -9` of all processes at once or of a single one, between steps and while a state is being written. The
+same command is started again each time. Compared are the bytes of all weights and optimizer states, the metrics, and
+the ledger of trained rows.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Report
+from benchmarks.under_fire import train_under_fire
+from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.train.ledger import read_ledger
+
+SETTINGS = (
+    f"data.table_rows={[200] * 26}",
+    "data.global_batch=64",
+    "data.num_lanes=8",
+    "data.block_bytes=20000",
+    "stop.max_epochs=3",
+    "cadence.log_every_steps=10",
+    "cadence.save_every_steps=15",
+    "cadence.evaluate_every_steps=90",
+    "cadence.keep_ledger=true",
+)
+
+
+def state_bytes(run_dir: Path) -> dict[str, bytes]:
+    """All tensors of the final model and of the last checkpoint, which holds the optimizers' states too."""
+    last = max((run_dir / "checkpoints").glob("step_*"))
+    paths = [*(run_dir / "model").glob("*.safetensors"), *last.glob("*.safetensors")]
+    return {str(path.relative_to(run_dir)): path.read_bytes() for path in sorted(paths)}
+
+
+def verdict(run_dir: Path) -> dict[str, Any]:
+    """What a run found out, without its times."""
+    results = json.loads((run_dir / "results.json").read_text())
+    return {name: results[name] for name in ("step", "epoch", "rows", "best", "validation", "test")}
+
+
+def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
+    """The figures of two runs of the same command."""
+    expected, actual = (Counter(read_ledger(run_dir)["row"].tolist()) for run_dir in (left_alone, under_fire))
+    is_equal = (
+        state_bytes(left_alone) == state_bytes(under_fire)
+        and verdict(left_alone) == verdict(under_fire)
+        and read_ledger(left_alone).tobytes() == read_ledger(under_fire).tobytes()
+    )
+    return {
+        "bit_equal": float(is_equal),
+        "rows": float(expected.total()),
+        "rows_lost": float((expected - actual).total()),
+        "rows_repeated": float((actual - expected).total()),
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """`recmill bench resume`."""
+    parser = argparse.ArgumentParser(
+        prog="recmill bench resume", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--kills", type=int, default=20, help="how often the run is killed (20)")
+    parser.add_argument("--procs", type=int, default=1, help="processes of the run (1)")
+    parser.add_argument("--rows", type=int, default=15_000, help="rows of the synthetic log (15,000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the kills (0)")
+    args = parser.parse_args(argv)
+    report = Report("resume")
+    with tempfile.TemporaryDirectory() as scratch:
+        data_dir, left_alone, under_fire = (Path(scratch) / name for name in ("data", "left_alone", "under_fire"))
+        write_criteo(SynthSpec(rows=args.rows, days=3, seed=0, scale=0.0001), data_dir)
+        words = ["demo", "--data", str(data_dir), *(word for s in SETTINGS for word in ("--set", s))]
+        train_under_fire(words, left_alone, num_kills=0, rng=random.Random(args.seed), procs=args.procs)
+        killed = train_under_fire(
+            words, under_fire, num_kills=args.kills, rng=random.Random(args.seed), procs=args.procs
+        )
+        report.figures = {"kills": float(killed), **compare(left_alone, under_fire)}
+    report.notes = {"processes": args.procs, "asked for": args.kills, "seed": args.seed}
+    report.show(as_json=args.json)
+    return 0 if report.figures["bit_equal"] and killed >= args.kills else 1

@@ -1,0 +1,46 @@
+"""Law *world*: any number of processes see the same global batches and come to the same losses and metrics."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recmill.train.ledger import read_ledger
+
+# The first step of an Adagrad without accumulator is as large for a gradient of rounding errors as for any other.
+CALM = ("tables.initial_accumulator=0.1", "dense.initial_accumulator=0.1")
+
+
+def train_with(procs: int, words: Sequence[str], run_dir: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Train in so many processes, one thread each; the results of the run."""
+    command = [sys.executable, "-m", "recmill", "train", *words, "--run", str(run_dir)]
+    command += [word for setting in settings for word in ("--set", setting)]
+    command += ["--procs", str(procs)] if procs > 1 else []
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads((run_dir / "results.json").read_text())
+    return results
+
+
+def losses(run_dir: Path) -> list[float]:
+    records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    return [record["loss"] for record in records if record["kind"] == "train"]
+
+
+def assert_same_world(one: Path, other: Path, *, relative: float = 1e-5) -> None:
+    """The same rows in every step, bit for bit; losses and AUROC up to the order of sums."""
+    assert read_ledger(one).tobytes() == read_ledger(other).tobytes()
+    assert len(losses(one)) == len(losses(other)) > 0
+    np.testing.assert_allclose(losses(one), losses(other), rtol=relative)
+    verdicts = [json.loads((run_dir / "results.json").read_text()) for run_dir in (one, other)]
+    for split in ("validation", "test"):
+        ours, theirs = (verdict[split] for verdict in verdicts)
+        assert abs(ours["auroc"] - theirs["auroc"]) <= 1e-6
+        assert ours["num_rows"] == theirs["num_rows"]
