@@ -4,14 +4,14 @@ import pytest
 
 from recmill.cli.main import main
 from recmill.config import from_tree
-from recmill.recipes import RECIPES, find_recipe
+from recmill.recipes import RECIPES, SEQUENCE_RECIPES, find_recipe
 from recmill.train.config import TrainConfig
 
 
 def test_the_list_has_a_line_for_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(RECIPES)
+    assert [line.split()[0] for line in lines] == [*RECIPES, *SEQUENCE_RECIPES]
     assert all(len(line.split()) > 5 for line in lines)
 
 

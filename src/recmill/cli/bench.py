@@ -8,7 +8,10 @@ from pathlib import Path
 from recmill.cli.train import Verbs
 from recmill.errors import MissingExtra
 
-BENCHMARKS = ("read", "audit", "prepare", "train", "embeddings", "save", "resume", "scale", "criteo-kaggle-sample")
+BENCHMARKS = (
+    *("read", "audit", "prepare", "train", "embeddings", "save", "resume", "scale"),
+    *("criteo-kaggle-sample", "events", "bert4rec", "ranking", "sequences"),
+)
 
 
 def add_parser(verbs: Verbs) -> None:

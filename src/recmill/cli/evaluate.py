@@ -29,6 +29,10 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the weights, evaluate, print."""
+    from recmill.cli import sequences
+
+    if sequences.holds_sequence_run(args.run_dir):
+        return sequences.evaluate(args)
     from recmill.cli.train import option_assignments
     from recmill.config import from_tree, with_assignments
     from recmill.train.assemble import assemble

@@ -15,6 +15,7 @@ from recmill.cli import (
     plan,
     prepare,
     recipes,
+    recommend,
     schema,
     split,
     synth,
@@ -32,9 +33,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in (demo, synth, split, schema, audit, prepare, recipes, plan, train, launch):
-        verb.add_parser(verbs)
-    for verb in (evaluate, checkpoint, bench, doctor):
+    for verb in (
+        *(demo, synth, split, schema, audit, prepare, recipes, plan),
+        *(train, launch, evaluate, recommend, checkpoint, bench, doctor),
+    ):
         verb.add_parser(verbs)
     return parser
 

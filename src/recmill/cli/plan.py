@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recmill.cli import sequences
 from recmill.cli.prepare import memory_bytes
 from recmill.cli.train import Verbs, add_set_option, resolved_config
 from recmill.errors import ConfigError
@@ -30,7 +31,11 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--device-memory", metavar="SIZE", help="of each process, e.g. 16GiB (its share of --memory)")
     add_set_option(parser, "one setting, e.g. data.max_rows_per_table=1000000")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run_verb=run, data=None, bad_rows=None, vocabulary=None)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="prepared rows or sequences it is to train on")
+    parser.add_argument(
+        "--items", type=int, metavar="N", help="size of the catalogue of a sequence model, without --data"
+    )
+    parser.set_defaults(run_verb=run, bad_rows=None, vocabulary=None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,8 +44,12 @@ def run(args: argparse.Namespace) -> int:
 
     from recmill.train.plan import make_plan
 
-    config = resolved_config(args)
     memory = memory_bytes(args.memory) if args.memory else psutil.virtual_memory().total
+    if sequences.is_wanted(args):
+        return run_sequences(args, memory)
+    if args.items is not None:
+        raise ConfigError(f"--items {args.items} is for sequence models; leave it out")
+    config = resolved_config(args)
     if args.procs is not None or args.device_memory is not None:
         return run_sharded(args, config, memory)
     plan = make_plan(config)
@@ -153,3 +162,45 @@ def verdict(plan: "Plan", memory: int) -> str:
     if cap is None:
         return f"{over}; smaller tables do not help, lower data.global_batch or the layers"
     return f"{over}; it would with --set data.max_rows_per_table={cap}"
+
+
+def run_sequences(args: argparse.Namespace, memory: int) -> int:
+    """The same for a sequence model, whose size depends on the catalogue."""
+    from dataclasses import asdict
+
+    from recmill.data.prepare_events import open_prepared_sequences
+    from recmill.train.sequence_plan import make_sequence_plan
+
+    config = sequences.resolved_config(args)
+    if args.procs is not None or args.device_memory is not None:
+        raise ConfigError("--procs and --device-memory: sequence models train in one process so far; leave them out")
+    if (args.items is None) == (not config.data.dir):
+        raise ConfigError("a sequence model is as large as its catalogue: give --data DIR or --items N, one of them")
+    num_items = args.items
+    if num_items is None:
+        num_items = open_prepared_sequences(Path(config.data.dir)).sequences.num_items
+    plan = make_sequence_plan(config, num_items)
+    fits = plan.total_bytes <= memory
+    if args.json:
+        told = {**asdict(plan), "total_bytes": plan.total_bytes, "memory_bytes": memory, "fits": fits}
+        print(json.dumps(told))
+        return 0 if fits else 2
+    where = "rows of the embedding engine" if config.tables else "weights among others"
+    print(
+        f"item vectors: {num_items:,} of {config.model.embedding_dim}, {where}, {plan.item_bytes / GIB:.3f} GiB in all"
+    )
+    print(f"layers: {plan.layer_bytes / GIB:.3f} GiB with gradients and optimizer")
+    print(f"a step: {plan.batch_bytes / GIB:.3f} GiB for windows of {config.data.max_length}, at most")
+    print(
+        f"loss: {plan.loss_bytes / GIB:.3f} GiB of logits at a time (of all items at all places: "
+        f"{plan.whole_logits_bytes / GIB:.2f} GiB)"
+    )
+    print(f"evaluation: {plan.score_bytes / GIB:.3f} GiB of scores at a time")
+    verdict_of = f"memory: {plan.total_bytes / GIB:.2f} GiB for one process; {memory / GIB:.2f} GiB are there"
+    advice = (
+        ""
+        if fits
+        else "; lower data.global_batch or model.embedding_dim, or set loss.kind=sampled and tables.kind=adam"
+    )
+    print(f"{verdict_of}: {'fits' if fits else 'does not fit'}{advice}")
+    return 0 if fits else 2

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recmill.cli import prepare_events
 from recmill.cli.train import Verbs, add_set_option
 from recmill.errors import ConfigError
 
@@ -24,13 +25,22 @@ STAGE_NAMES = {
     "encode": "encoding rows",
     "shuffle": "shuffling rows",
     "pack": "packing archives",
+    "read": "reading events",
+    "group": "grouping them by user",
+    "filter": "filtering and holding out",
 }
 
 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
     parser = verbs.add_parser("prepare", help="encode raw logs once, for many runs")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="directory with day_0, day_1, …")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="directory with day_0, day_1, …; or events, a file or more",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--preset", default="recmill", metavar="NAME", help="how columns are encoded (recmill)")
     parser.add_argument("--min-count", type=int, metavar="K", help="values that occur less often share a row")
@@ -46,6 +56,7 @@ def add_parser(verbs: Verbs) -> None:
     add_set_option(parser, "which lines are for what, e.g. data.holdout_frac=0.1")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), default="fail")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
+    prepare_events.add_options(parser)
     parser.set_defaults(run_verb=run)
 
 
@@ -68,6 +79,12 @@ def run(args: argparse.Namespace) -> int:
 
     if args.jobs < 1:
         raise ConfigError(f"--jobs {args.jobs}: it takes at least one thread")
+    if prepare_events.is_wanted(args):
+        began = time.perf_counter()
+        with ProgressLine() as line:
+            manifest = prepare_events.run(args, StageLine(line))
+        print(prepare_events.describe(manifest, args.out, began))
+        return 0
     memory, data = memory_bytes(args.memory), data_config(args)
     splits = open_splits(data)
     began = time.perf_counter()

@@ -1,8 +1,13 @@
 """`recmill recipes`: the settings that have a name."""
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from recmill.cli.train import Verbs
+
+if TYPE_CHECKING:
+    from recmill.config import Settings
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -17,12 +22,20 @@ def add_parser(verbs: Verbs) -> None:
 
 def run_list(_args: argparse.Namespace) -> int:
     """Every name, and the first line of what its recipe says of itself."""
-    from recmill.recipes import RECIPES, find_recipe
+    from recmill.recipes import RECIPES, SEQUENCE_RECIPES
 
-    width = max(map(len, RECIPES))
-    for name in RECIPES:
-        print(f"{name:<{width}}  {(find_recipe(name).__doc__ or '').strip().splitlines()[0]}")
+    names = [*RECIPES, *SEQUENCE_RECIPES]
+    width = max(map(len, names))
+    for name in names:
+        print(f"{name:<{width}}  {(find_any(name).__doc__ or '').strip().splitlines()[0]}")
     return 0
+
+
+def find_any(name: str) -> "Callable[[], Settings]":
+    """The function behind a name, of whatever kind of model."""
+    from recmill.recipes import SEQUENCE_RECIPES, find_recipe, find_sequence_recipe
+
+    return find_sequence_recipe(name) if name in SEQUENCE_RECIPES else find_recipe(name)
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -30,9 +43,8 @@ def run_show(args: argparse.Namespace) -> int:
     import inspect
 
     from recmill.config import to_toml
-    from recmill.recipes import find_recipe
 
-    build = find_recipe(args.name)
+    build = find_any(args.name)
     for line in inspect.cleandoc(build.__doc__ or "").splitlines():
         print(f"# {line}".rstrip())
     print()

@@ -1,4 +1,4 @@
-"""`recmill synth criteo`: a click log with a known right answer."""
+"""`recmill synth criteo` and `recmill synth interactions`: logs with a known right answer."""
 
 import argparse
 import os
@@ -31,6 +31,39 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="T")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     parser.set_defaults(run_verb=run)
+    add_interactions_parser(kinds)
+
+
+def add_interactions_parser(kinds: Verbs) -> None:
+    """Declare the log of events."""
+    parser = kinds.add_parser("interactions", help="events of users who follow planted chains: interactions.csv")
+    parser.add_argument("--users", type=int, required=True, metavar="N")
+    parser.add_argument("--items", type=int, required=True, metavar="N", help="all of them in every chain")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed gives the same bytes (0)")
+    parser.add_argument("--min-length", type=int, default=10, metavar="N", help="events of a user (10)")
+    parser.add_argument("--max-length", type=int, default=30, metavar="N", help="events of a user (30)")
+    parser.add_argument("--noise", type=float, default=0.2, metavar="P", help="share of events off the chain (0.2)")
+    parser.add_argument("--rules", type=int, default=2, metavar="N", help="chains, one of which each user follows (2)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
+    parser.set_defaults(run_verb=run_interactions)
+
+
+def run_interactions(args: argparse.Namespace) -> int:
+    """Write the events and say what can be reached."""
+    from recmill.config import from_tree
+    from recmill.data.chains import EVENTS_FILE, ChainSpec, write_chains
+
+    spec = from_tree(ChainSpec, {name: getattr(args, name) for name in ChainSpec.model_fields}, "synth")
+    world = write_chains(spec, args.out, overwrite=args.overwrite)
+    best = "; ".join(
+        f"{name} NDCG@10 {each.ndcg:.4f} HR@10 {each.hr:.4f}"
+        for name, each in (("validation", world.validation), ("test", world.test))
+    )
+    print(f"{args.out}: {world.num_events:,} events of {spec.users:,} users, {spec.items:,} items")
+    print(f"best possible   {best}")
+    print(f"next: recmill prepare --preset events --data {args.out / EVENTS_FILE} --out DIR")
+    return 0
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 Verbs = Any  # argparse's own type of a group of subparsers is private
 
-# What may differ when a run goes on: how long it runs and what it tells, never what it computes.
-CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches", "sharding.")
-
 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
@@ -51,6 +48,10 @@ def add_set_option(parser: argparse.ArgumentParser, explanation: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Resolve the settings and train."""
+    from recmill.cli import sequences
+
+    if sequences.is_wanted(args):
+        return sequences.train(args)
     config, resume = chosen_config(args)
     if args.procs is not None or args.max_restarts is not None:
         return start_processes(args)
@@ -100,6 +101,7 @@ def without_procs(words: list[str]) -> list[str]:
 
 def chosen_config(args: argparse.Namespace) -> tuple["TrainConfig", bool]:
     """The settings, and whether they are those of a run to go on with."""
+    from recmill.train.changes import refuse_changes
     from recmill.train.checkpoint import CONFIG
     from recmill.train.run import read_run_config
 
@@ -108,7 +110,7 @@ def chosen_config(args: argparse.Namespace) -> tuple["TrainConfig", bool]:
     config = resolved_config(args)
     if not (args.start_or_resume and (args.run / CONFIG).is_file()):
         return config, False
-    refuse_another_run(read_run_config(args.run), config, args.run)
+    refuse_changes(read_run_config(args.run), config, args.run)
     return config, True
 
 
@@ -116,11 +118,12 @@ def resolved_config(args: argparse.Namespace) -> "TrainConfig":
     """Recipe, then file, then options, then --set."""
     from recmill.config import from_tree, laid_over, read_toml, with_assignments
     from recmill.models.kind import without_other_kind
-    from recmill.recipes import RECIPES, find_recipe
+    from recmill.recipes import RECIPES, SEQUENCE_RECIPES, find_recipe
     from recmill.train.config import TrainConfig
 
     if args.recipe is None and args.config is None:
-        raise ConfigError(f"name a recipe ({', '.join(RECIPES)}) or give settings with --config FILE")
+        names = ", ".join([*RECIPES, *SEQUENCE_RECIPES])
+        raise ConfigError(f"name a recipe ({names}) or give settings with --config FILE")
     tree: dict[str, Any] = {}
     if args.recipe is not None:
         tree = find_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
@@ -164,6 +167,7 @@ def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     """The run's own settings; only those that do not change its meaning may be set anew."""
     from recmill.config import from_tree, with_assignments
     from recmill.models.kind import without_other_kind
+    from recmill.train.changes import refuse_changes
     from recmill.train.config import TrainConfig
     from recmill.train.run import read_run_config
 
@@ -173,23 +177,8 @@ def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     tree = before.model_dump(mode="json", exclude_none=True)
     tree = without_other_kind(tree, with_assignments({}, args.assignments))
     after = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *args.assignments]))
-    refuse_another_run(before, after, args.run)
+    refuse_changes(before, after, args.run)
     return after
-
-
-def refuse_another_run(before: "TrainConfig", after: "TrainConfig", run_dir: Path) -> None:
-    """Complain if the settings of a run that goes on would change what it computes."""
-    from recmill.config import setting_keys, value_at
-
-    for key in setting_keys(type(before)):
-        old, new = value_at(before, key), value_at(after, key)
-        if old != new and not key.startswith(CHANGEABLE_ON_RESUME):
-            raise ConfigError(f"{key} was {old} in {run_dir} and cannot become {new}: it would be another run")
-    if before.resolved_schedule != after.resolved_schedule:
-        raise ConfigError(
-            f"stop.max_steps was {before.stop.max_steps} in {run_dir} and cannot become {after.stop.max_steps}: "
-            f"schedule.change_fracs = {list(after.schedule.change_fracs)} are shares of it"
-        )
 
 
 def option_assignments(args: argparse.Namespace) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from recmill.data.census import Selection
 from recmill.data.encode import Encoding
+from recmill.data.events import EVENT_PRESETS
 from recmill.errors import ConfigError
 
 MLPERF_CAP = 40_000_000
@@ -99,7 +100,10 @@ PRESETS = {
 def find_preset(name: str) -> Preset:
     """The preset of that name."""
     if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}; choose from {', '.join(PRESETS)}")
+        raise ConfigError(
+            f"there is no preset {name!r}; choose from {', '.join(PRESETS)} for click logs, "
+            f"{', '.join(EVENT_PRESETS)} for events"
+        )
     return PRESETS[name]
 
 

@@ -1,13 +1,32 @@
 """Dropout whose masks depend on the seed, the layer and the step alone, so that a resumed run draws the same ones."""
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recmill.seeds import stream_key
+from recmill.jit import njit, prange, uint64
+from recmill.seeds import mix64, stream_key
+
+_BITS = 16  # of a random word for each place; four places share one
+
+
+@njit(nogil=True, parallel=True, cache=True)
+def _fill_factors(key: np.uint64, threshold: np.uint64, kept: np.float32, out: NDArray[np.float32]) -> None:
+    """`kept`, or 0 where sixteen random bits are below the threshold."""
+    for block in prange((len(out) + 1023) // 1024):
+        for word in range(block * 256, min(block * 256 + 256, (len(out) + 3) // 4)):
+            bits = mix64(uint64(key) ^ uint64(word))
+            for i in range(4 * word, min(4 * word + 4, len(out))):
+                out[i] = kept if (bits & uint64(0xFFFF)) >= threshold else np.float32(0)
+                bits >>= uint64(16)
 
 
 class Dropout(nn.Module):
-    """Zeros in a share of the places and 1/(1 − share) times the others while training; nothing otherwise."""
+    """Zeros in a share of the places and 1/(1 − share) times the others while training; nothing otherwise.
+
+    The share is rounded to a multiple of 2⁻¹⁶.
+    """
 
     def __init__(self, frac: float, seed: int, *name: str | int) -> None:
         super().__init__()
@@ -15,13 +34,16 @@ class Dropout(nn.Module):
         self.step = 0  # of the batch to come
         self._seed, self._name = seed, name
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """(B, W) → (B, W)."""
+    def forward(self, inputs: Tensor, piece: int = 0) -> Tensor:
+        """Any shape → the same; a layer that is called several times in a step numbers the pieces."""
         if not self.training:
             return inputs
-        generator = torch.Generator().manual_seed(stream_key(self._seed, "dropout", *self._name, self.step) >> 1)
-        kept = torch.rand(inputs.shape, generator=generator) >= self.frac
-        return inputs * kept.to(inputs.device, inputs.dtype).div_(1 - self.frac)
+        key = stream_key(self._seed, "dropout", *self._name, self.step, *([piece] if piece else []))
+        factors = np.empty(inputs.numel(), np.float32)
+        _fill_factors(
+            np.uint64(key), np.uint64(round(self.frac * (1 << _BITS))), np.float32(1 / (1 - self.frac)), factors
+        )
+        return inputs * torch.from_numpy(factors).view(inputs.shape).to(inputs.device, inputs.dtype)
 
 
 def train_at(model: nn.Module, step: int) -> None:

@@ -1,0 +1,125 @@
+"""Windows per second of training BERT4Rec on this CPU, two ways that take turns on the same windows and masks:
+
+recmill   packed windows, the loss over hidden events only, no logits kept
+plain     plain PyTorch: padded windows, logits of all items at all places
+
+Same shapes, optimizer and catalogue. Windows are those of a prepared directory (--data) or made up: lengths as in
+Beauty, about nine events, and a catalogue of its size. With --full windows are all as long as the model sees, which
+leaves packing nothing to save.
+"""
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.plain_bert4rec import PlainBert4Rec, plain_step
+from benchmarks.report import Report, add_common_options, median_ratio, take_turns
+from recmill.data.prepare_events import open_prepared_sequences
+from recmill.data.sequences import Masking, SequenceBatch, Sequences, WindowOrder, WindowStream
+from recmill.models.bert4rec import Bert4RecConfig
+from recmill.train.assemble import use_threads
+from recmill.train.sequence_config import SequenceConfig, SequenceData
+from recmill.train.sequence_evaluate import count_items
+from recmill.train.sequence_step import build_sequence_parts, take_sequence_step
+
+WARM_STEPS = 1
+
+
+def make_up(num_users: int, num_items: int, max_length: int, *, full: bool) -> Sequences:
+    """Users with random items."""
+    rng = np.random.default_rng(0)
+    lengths = np.full(num_users, max_length) if full else np.minimum(5 + rng.geometric(1 / 5, num_users) - 1, 200)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    events = rng.integers(1, num_items + 1, offsets[-1]).astype(np.int32)
+    none = np.full(num_users, -1, np.int32)
+    return Sequences(events, offsets, lengths.astype(np.int32), none, none, num_items)
+
+
+def padded(batch: SequenceBatch, values: NDArray[np.int64], max_length: int) -> torch.Tensor:
+    """(B, L), filled up in front."""
+    out = np.zeros((batch.num_rows, max_length), np.int64)
+    starts = np.cumsum(batch.lengths) - batch.lengths
+    for row, (start, length) in enumerate(zip(starts, batch.lengths, strict=True)):
+        out[row, max_length - length :] = values[start : start + length]
+    return torch.from_numpy(out)
+
+
+def timed(step: Callable[[int], object], num_steps: int) -> float:
+    """Seconds of so many steps, after some that do not count."""
+    for i in range(WARM_STEPS):
+        step(i)
+    began = time.perf_counter()
+    for i in range(num_steps):
+        step(i)
+    return time.perf_counter() - began
+
+
+def measure(sequences: Sequences, config: SequenceConfig, *, rounds: int, num_steps: int) -> Report:
+    """Both, turn by turn."""
+    data = config.data
+    order = WindowOrder("masked", data.max_length, 0, data.global_batch, config.seed, None)
+    batches = list(itertools.islice(WindowStream(sequences, order, config.masking), 8))
+    parts = build_sequence_parts(config, count_items(sequences))
+    assert isinstance(config.model, Bert4RecConfig)
+    plain = PlainBert4Rec(config.model, sequences.num_items, data.max_length)
+    optimizer = torch.optim.Adam(plain.parameters(), lr=config.dense.lr)
+    pairs = [(padded(b, b.ids, data.max_length), padded(b, b.targets, data.max_length)) for b in batches]
+    ours, theirs = itertools.cycle(batches), itertools.cycle(pairs)
+    contenders = {
+        "recmill": lambda: timed(lambda i: take_sequence_step(parts, next(ours), i), num_steps),
+        "plain": lambda: timed(lambda _: plain_step(plain, optimizer, *next(theirs)), num_steps),
+    }
+    timings = take_turns(contenders, rounds=rounds)
+    report = Report("bert4rec")
+    for name, timing in timings.items():
+        report.figures[f"{name} windows/s"] = num_steps * data.global_batch / timing.median_s
+        report.figures[f"{name} spread"] = timing.spread_frac
+    report.ratios["recmill/plain"] = median_ratio(timings, "recmill", "plain")
+    mean_length = float(np.mean([batch.lengths.mean() for batch in batches]))
+    report.notes = {
+        "items": sequences.num_items,
+        "batch": data.global_batch,
+        "max length": data.max_length,
+        "mean length": round(mean_length, 1),
+        "dim": config.model.embedding_dim,
+        "blocks": config.model.num_blocks,
+        "mask": config.masking.frac,
+        "steps": num_steps,
+        "rounds": rounds,
+    }
+    return report
+
+
+def main(argv: Sequence[str]) -> int:
+    """`recmill bench bert4rec`."""
+    parser = argparse.ArgumentParser(
+        prog="recmill bench bert4rec", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_common_options(parser, rounds=5)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="prepared sequences (made up without it)")
+    parser.add_argument("--items", type=int, default=54_542, help="catalogue of made-up sequences (54,542)")
+    parser.add_argument("--batch", type=int, default=64, help="windows of a step (64)")
+    parser.add_argument("--max-length", type=int, default=50, help="events that the model sees (50)")
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--mask", type=float, default=0.2, help="share of events that are hidden (0.2)")
+    parser.add_argument("--full", action="store_true", help="made-up windows are all of the largest length")
+    parser.add_argument("--steps", type=int, default=4, help="of a turn (4)")
+    args = parser.parse_args(argv)
+    use_threads(None)
+    if args.data is not None:
+        sequences = open_prepared_sequences(args.data).sequences
+    else:
+        sequences = make_up(8 * args.batch, args.items, args.max_length, full=args.full)
+    config = SequenceConfig(
+        data=SequenceData(max_length=args.max_length, global_batch=args.batch),
+        model=Bert4RecConfig(embedding_dim=args.dim),
+        mask=Masking(frac=args.mask),
+    )
+    measure(sequences, config, rounds=args.rounds, num_steps=args.steps).show(as_json=args.json)
+    return 0

@@ -1,0 +1,137 @@
+"""`recmill prepare --preset goodreads|movielens|user-item|events`: events to sequences by user."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from recmill.data.events import EventPreset, EventRules, EventSchema
+    from recmill.data.stages import OnProgress, Record
+
+# Options of the other kind of preparation, with the values they have when they are not given.
+_CLICK_OPTIONS: dict[str, Any] = {
+    "min_count": None,
+    "max_values": None,
+    "modulo": None,
+    "multi_hot": None,
+    "multi_hot_distribution": None,
+    "store": "npy",
+    "seed": None,
+    "memory": "2GiB",
+    "assignments": [],
+}
+_RULES = (
+    "order",
+    "min_length",
+    "max_length",
+    "min_item_count",
+    "k_core",
+    "only_read",
+    "min_rating",
+    "repeats",
+    "split",
+    "validation_frac",
+    "test_frac",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what only presets of events take; without a value, the preset's own."""
+    group = parser.add_argument_group("sequences (presets goodreads, movielens, user-item, events)")
+    group.add_argument("--order", choices=("time", "file", "item"), help="of a user's events; ties keep file order")
+    group.add_argument("--min-length", type=int, metavar="N", help="users with fewer events are dropped")
+    group.add_argument("--max-length", type=int, metavar="N", help="users with more events are dropped")
+    group.add_argument("--min-item-count", type=int, metavar="N", help="items with fewer events are dropped")
+    group.add_argument("--k-core", action="store_true", default=None, help="repeat that until nothing changes")
+    group.add_argument("--only-read", action="store_true", default=None, help="events with is_read = 1")
+    group.add_argument("--min-rating", type=float, metavar="R", help="events with this rating or a better one")
+    group.add_argument("--repeats", choices=("keep", "first", "last"), help="of the same user and item")
+    group.add_argument("--split", choices=("leave_one_out", "last", "time"), help="what is held out")
+    group.add_argument("--validation-frac", type=float, metavar="X", help="of events, for --split time (0.1)")
+    group.add_argument("--test-frac", type=float, metavar="X", help="of events, for --split time (0.1)")
+
+
+def is_wanted(args: argparse.Namespace) -> bool:
+    """Whether the preset is one of events; options of the other kind are refused."""
+    from recmill.data.events import EVENT_PRESETS
+
+    if args.preset in EVENT_PRESETS:
+        for name, default in _CLICK_OPTIONS.items():
+            if getattr(args, name) != default:
+                raise ConfigError(f"{_option(name)} does nothing for --preset {args.preset}; leave it out")
+        return True
+    for name in _RULES:
+        if getattr(args, name) is not None:
+            raise ConfigError(
+                f"{_option(name)} does nothing for --preset {args.preset}; it is for {', '.join(EVENT_PRESETS)}"
+            )
+    return False
+
+
+def _option(name: str) -> str:
+    names = {"store": "--format", "assignments": "--set"}
+    return names.get(name, "--" + name.replace("_", "-"))
+
+
+def run(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
+    """Prepare; the manifest."""
+    from recmill.data.events import EVENT_PRESETS
+    from recmill.data.prepare_events import EventJob, prepare_events
+
+    preset = EVENT_PRESETS[args.preset]
+    job = EventJob(
+        args.data,
+        args.out,
+        schemas_of(args, preset),
+        rules_of(args, preset),
+        args.preset,
+        jobs=args.jobs,
+        bad_rows=args.bad_rows,
+        on_progress=on_progress,
+    )
+    return prepare_events(job, overwrite=args.overwrite)
+
+
+def schemas_of(args: argparse.Namespace, preset: "EventPreset") -> "tuple[EventSchema, ...]":
+    """The preset's layouts, or that of a file."""
+    from recmill.data.events import read_event_schema
+
+    if args.schema == "criteo":  # the option's default, which is for click logs
+        return preset.schemas
+    if args.preset != "events":
+        raise ConfigError(f"--schema {args.schema}: preset {args.preset} knows its columns; set --preset events")
+    return (read_event_schema(Path(args.schema)),)
+
+
+def rules_of(args: argparse.Namespace, preset: "EventPreset") -> "EventRules":
+    """The preset's rules with those that were given in their place."""
+    from recmill.config import from_tree
+    from recmill.data.events import EventRules
+
+    given = {name: getattr(args, name) for name in _RULES if getattr(args, name) is not None}
+    return from_tree(EventRules, {**preset.rules.model_dump(mode="json", exclude_none=True), **given}, "options")
+
+
+def describe(manifest: "Record", out_dir: Path, began: float) -> str:
+    """What was written."""
+    seconds = time.perf_counter() - began
+    stored = sum(file["bytes"] for file in manifest["files"].values())
+    lines = [
+        f"{out_dir}: {manifest['users']:,} users, {manifest['items']:,} items, {manifest['events']:,} events of "
+        f"{manifest['read']:,} read, {stored / 2**20:,.1f} MiB, {manifest['read'] / seconds:,.0f} events/s",
+        f"{manifest['train_events']:,} events to learn from, {manifest['validation_users']:,} users to validate and "
+        f"{manifest['test_users']:,} to test on; "
+        f"order {manifest['rules']['order']}, split {manifest['rules']['split']}",
+        f"next: recmill train sasrec --data {out_dir} --run DIR",
+    ]
+    if manifest["future_items"]:
+        lines.append(
+            f"{manifest['future_items']:,} items occur in held-out events only and have no id "
+            f"({manifest['future_events']:,} events)"
+        )
+    if manifest["skipped_rows"]:
+        lines.append(f"{manifest['skipped_rows']:,} bad lines passed over")
+    return "\n".join(lines)

@@ -1,0 +1,97 @@
+"""`recmill recommend`: lists of items for a known user, for a history, or for all users into a Parquet file."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recmill.cli.train import Verbs
+from recmill.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from recmill.train.sequence_task import SequenceTask
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser("recommend", help="list items for users, with the model of a run")
+    parser.add_argument("run_dir", type=Path, metavar="RUN", help="run directory of a sequence model")
+    whom = parser.add_mutually_exclusive_group(required=True)
+    whom.add_argument("--user", metavar="ID", help="a user of the prepared sequences, by all that he or she did")
+    whom.add_argument("--history", metavar="ITEM,…", help="items as the files call them, oldest first")
+    whom.add_argument("--all", action="store_true", dest="everybody", help="every user of the prepared sequences")
+    parser.add_argument("-k", type=int, default=20, metavar="N", help="items of a list (20)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="Parquet file to write, with --all")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="prepared sequences, if not the run's own")
+    parser.add_argument("--last", action="store_true", help="the last weights, not those best on validation")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run_verb=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the weights, make the lists, print or write them."""
+    from recmill.train import recommend
+
+    if args.everybody != (args.out is not None):
+        raise ConfigError("--all writes a Parquet file and needs --out FILE; lists for one user are printed")
+    task = open_run(args)
+    prepared, sequences = task.prepared, task.prepared.sequences
+    if args.everybody:
+        return write_all(task, args.out, args.k)
+    if args.user is not None:
+        history, strangers = recommend.find_history(prepared, args.user), list[str]()
+    else:
+        names = [name.strip() for name in args.history.split(",") if name.strip()]
+        history, strangers = recommend.read_history(prepared, names)
+    ids, scores = recommend.recommend(task.state.model, [history], sequences.num_items, args.k)
+    listed = ids[0][ids[0] > 0].tolist()
+    items = prepared.vocabulary.item_names(listed)
+    rows = list(zip(items, (float(score) for score in scores[0]), strict=False))
+    if strangers:
+        print(f"recmill: passed over, never trained on: {', '.join(strangers)}", file=sys.stderr)
+    if args.json:
+        print(json.dumps({"history": len(history), "items": [{"item": i, "score": s} for i, s in rows]}))
+    else:
+        print("\n".join(f"{rank:>4}  {item}  {score:.4f}" for rank, (item, score) in enumerate(rows, start=1)))
+    return 0
+
+
+def open_run(args: argparse.Namespace) -> "SequenceTask":
+    """The task of a finished run with its weights: the best on validation if they were kept."""
+    from recmill.cli.sequences import holds_sequence_run, read_run_config
+    from recmill.train.checkpoint import read_model
+    from recmill.train.run import MODEL, find_best_model
+    from recmill.train.sequence_task import open_sequence_task
+
+    if not holds_sequence_run(args.run_dir):
+        raise RunError(f"{args.run_dir} is not the run directory of a sequence model")
+    config = read_run_config(args.run_dir)
+    if args.data is not None:
+        data = config.data.model_copy(update={"dir": str(args.data.resolve())})
+        config = config.model_copy(update={"data": data})
+    task = open_sequence_task(config)
+    try:
+        directory = args.run_dir / MODEL if args.last else find_best_model(args.run_dir)
+    except RunError:
+        directory = args.run_dir / MODEL
+    read_model(directory, task.state)
+    return task
+
+
+def write_all(task: "SequenceTask", out: Path, length: int) -> int:
+    """A row for every user and place."""
+    import numpy as np
+
+    from recmill.train.recommend import recommend_to_all
+
+    sequences = task.prepared.sequences
+    lengths = np.diff(sequences.offsets)
+    users = np.flatnonzero([(sequences.history(u, int(n)) > 0).any() for u, n in enumerate(lengths)])
+    blocks = list(recommend_to_all(task.state.model, task.prepared, users, length, task.config.data.eval_batch))
+    lists = [np.concatenate([block[i] for _, block in blocks]) for i in range(2)]
+    task.prepared.vocabulary.write_lists(out, users, lists[0], lists[1])
+    print(f"{out}: {len(users):,} users, {lists[0].shape[1]} items each at most")
+    if len(users) < sequences.num_users:
+        print(f"{sequences.num_users - len(users):,} users have no event with an item that was trained on")
+    return 0

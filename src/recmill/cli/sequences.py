@@ -1,0 +1,179 @@
+"""What `recmill train` and `recmill evaluate` do when the model is one of sequences."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from recmill.train.sequence_config import SequenceConfig
+
+# Options of click models, with the names of the arguments that hold them.
+_CLICK_OPTIONS = {"vocabulary": "--vocabulary", "schema": "--schema", "bad_rows": "--bad-rows"}
+
+
+def is_wanted(args: argparse.Namespace) -> bool:
+    """Whether the recipe, the settings or the run to go on with are of a sequence model."""
+    from recmill.config import read_toml, with_assignments
+    from recmill.models.ranker import SEQUENCE_CONFIGS
+    from recmill.recipes import SEQUENCE_RECIPES
+
+    if getattr(args, "resume", False):
+        return holds_sequence_run(args.run)
+    if args.recipe is not None:
+        return args.recipe in SEQUENCE_RECIPES
+    if args.config is None:
+        return False
+    model = with_assignments(read_toml(args.config), args.assignments).get("model")
+    return isinstance(model, dict) and model.get("kind") in list(SEQUENCE_CONFIGS)
+
+
+def holds_sequence_run(run_dir: Path) -> bool:
+    """Whether a run directory is one of a sequence model."""
+    from recmill.config import read_toml
+    from recmill.models.ranker import SEQUENCE_CONFIGS
+    from recmill.train.checkpoint import CONFIG
+
+    if not (run_dir / CONFIG).is_file():
+        return False
+    return read_toml(run_dir / CONFIG).get("model", {}).get("kind") in list(SEQUENCE_CONFIGS)
+
+
+def refuse_click_options(args: argparse.Namespace) -> None:
+    """Complain about options that sequence models have no use for."""
+    for name, option in _CLICK_OPTIONS.items():
+        if getattr(args, name, None) is not None:
+            raise ConfigError(f"{option} {getattr(args, name)} does nothing for a sequence model; leave it out")
+
+
+def resolved_config(args: argparse.Namespace) -> "SequenceConfig":
+    """Recipe, then file, then --data, then --set."""
+    from recmill.config import from_tree, laid_over, read_toml, with_assignments
+    from recmill.recipes import find_sequence_recipe
+    from recmill.train.sequence_config import SequenceConfig
+
+    refuse_click_options(args)
+    tree: dict[str, Any] = {}
+    if args.recipe is not None:
+        tree = find_sequence_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
+    if args.config is not None:
+        settings = read_toml(args.config)
+        tree = laid_over(_without_other_kind(tree, settings), settings)
+    tree = _without_other_kind(tree, with_assignments({}, args.assignments))
+    return from_tree(SequenceConfig, with_assignments(tree, [*_data_assignment(args), *args.assignments]))
+
+
+def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a recipe, without those that the kind of model which the changes ask for has not."""
+    from recmill.models.ranker import SEQUENCE_CONFIGS
+
+    wanted = changes.get("model")
+    kind = wanted.get("kind") if isinstance(wanted, dict) else None
+    model = tree.get("model", {})
+    if kind not in list(SEQUENCE_CONFIGS) or kind == model.get("kind"):
+        return tree
+    before, after = SEQUENCE_CONFIGS[model["kind"]], SEQUENCE_CONFIGS[kind]
+    defaults = {name: field.default for name, field in before.model_fields.items()}
+    # what the recipe has left at the other kind's own choice stays the new kind's to choose
+    shared = {
+        name: value for name, value in model.items() if name in after.model_fields and value != defaults.get(name)
+    }
+    rest = {name: section for name, section in tree.items() if name != "mask" or kind == "bert4rec"}
+    return {**rest, "model": {**shared, "kind": kind}}
+
+
+def _data_assignment(args: argparse.Namespace) -> list[str]:
+    return [f"data.dir={str(args.data.resolve())!r}"] if args.data is not None else []
+
+
+def resumed_config(args: argparse.Namespace) -> "SequenceConfig":
+    """The run's own settings; only those that do not change its meaning may be set anew."""
+    from recmill.config import from_tree, with_assignments
+    from recmill.train.changes import refuse_changes
+    from recmill.train.sequence_config import SequenceConfig
+
+    refuse_click_options(args)
+    if args.recipe is not None or args.config is not None:
+        raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe and --config")
+    before = read_run_config(args.run)
+    tree = before.model_dump(mode="json", exclude_none=True)
+    after = from_tree(SequenceConfig, with_assignments(tree, [*_data_assignment(args), *args.assignments]))
+    refuse_changes(before, after, args.run)
+    return after
+
+
+def read_run_config(run_dir: Path) -> "SequenceConfig":
+    """The settings a run was made with."""
+    from recmill.config import from_tree, read_toml
+    from recmill.train.checkpoint import CONFIG
+    from recmill.train.sequence_config import SequenceConfig
+
+    return from_tree(SequenceConfig, read_toml(run_dir / CONFIG))
+
+
+def train(args: argparse.Namespace) -> int:
+    """Resolve the settings and train."""
+    from recmill.train.changes import refuse_changes
+    from recmill.train.sequence_job import run_sequence_job
+
+    refuse_several_processes(args)
+    config, resume = (resumed_config(args), True) if args.resume else (resolved_config(args), False)
+    if args.start_or_resume and holds_sequence_run(args.run):
+        refuse_changes(read_run_config(args.run), config, args.run)
+        resume = True
+    results = run_sequence_job(config, args.run, resume=resume, overwrite=args.overwrite)
+    print_results(results, args.run)
+    return 0
+
+
+def refuse_several_processes(args: argparse.Namespace) -> None:
+    """Complain about what only click models can do so far."""
+    from recmill.world import read_world
+
+    if args.procs is not None or args.max_restarts is not None or (size := read_world().size) > 1:
+        asked = f"--procs {args.procs}" if args.procs is not None else f"--max-restarts {args.max_restarts}"
+        if args.procs is None and args.max_restarts is None:
+            asked = f"a launcher has started {size} processes"
+        raise ConfigError(f"{asked}: sequence models train in one process so far; leave it out")
+
+
+def print_results(results: dict[str, Any], run_dir: Path) -> None:
+    """The end of a run, for a person: the model beside the baselines, under one protocol."""
+    speed = f", {results['rows_per_s']:,.0f} windows/s" if results["rows_per_s"] else ""
+    print(f"trained on {results['rows']:,} windows in {results['step']:,} steps{speed}")
+    told = {
+        "last weights": results["test"],
+        "best weights": results["test_of_best"],
+        **results["baselines"],
+    }
+    names = [name for name in results["test"] if "@10" in name]
+    print(f"on test, {len(names)} numbers at 10 of {results['test']['num_users']:,} users:")
+    for who, metrics in told.items():
+        if metrics is not None:
+            print(f"  {who:<13} " + "  ".join(f"{name} {metrics[name]:.4f}" for name in names))
+    protocol = ", ".join(f"{name} = {value}" for name, value in results["test"]["protocol"].items())
+    print(f"protocol: {protocol}; {results['test']['num_unknown_targets']:,} targets were never trained on")
+    print(f"run directory: {run_dir}")
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Read the weights of a run, judge them, print."""
+    from recmill.config import from_tree, with_assignments
+    from recmill.train.checkpoint import read_model
+    from recmill.train.run import MODEL, find_best_model
+    from recmill.train.sequence_config import SequenceConfig
+    from recmill.train.sequence_task import open_sequence_task
+
+    refuse_click_options(args)
+    if args.max_batches is not None:
+        raise ConfigError(
+            f"--max-batches {args.max_batches} is for click models; set data.max_{args.split}_users when training"
+        )
+    tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
+    task = open_sequence_task(from_tree(SequenceConfig, with_assignments(tree, _data_assignment(args))))
+    read_model(find_best_model(args.run_dir) if args.best else args.run_dir / MODEL, task.state)
+    evaluation = task.evaluate(args.split)
+    print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())
+    return 0

@@ -1,0 +1,108 @@
+"""Sequences as Arrow files, mapped into memory as they are: one of users with their events, one of items."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from recmill.data.grouping import Places
+from recmill.data.sequences import Sequences
+from recmill.errors import DataError
+
+SEQUENCES = "sequences.arrow"
+ITEMS = "items.arrow"
+
+
+def write_sequences(
+    directory: Path, users: Any, offsets: NDArray[np.int64], events: NDArray[np.int32], places: Places
+) -> None:
+    """Users (an Arrow array) with their events and what those are for; nothing of it is copied."""
+    columns = {
+        "user": users,
+        "events": pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(events)),
+        **{name: pa.array(values) for name, values in places._asdict().items()},
+    }
+    _write(directory / SEQUENCES, columns)
+
+
+def write_items(directory: Path, items: Any, counts: NDArray[np.int64]) -> None:
+    """Items (an Arrow array) 1, 2, … and how often each occurs in training events."""
+    _write(directory / ITEMS, {"item": items, "count": pa.array(counts)})
+
+
+def _write(path: Path, columns: dict[str, Any]) -> None:
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _open(path: Path) -> Any:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(f"{path} is damaged: {error}; prepare the data anew") from None
+
+
+class Vocabulary:
+    """The users and items of a prepared directory by the names they had in the files."""
+
+    def __init__(self, users: Any, items: Any) -> None:
+        self._users, self._items = users, items
+
+    def find_user(self, name: str) -> int | None:
+        """The number of a user."""
+        return _find(self._users, name)
+
+    def find_item(self, name: str) -> int | None:
+        """The id, 1 or more, of an item that occurs in training events."""
+        place = _find(self._items, name)
+        return None if place is None else place + 1
+
+    def user_name(self, user: int) -> int | str:
+        """What the files call a user."""
+        name: int | str = self._users[user].as_py()
+        return name
+
+    def item_names(self, ids: Sequence[int]) -> list[int | str]:
+        """What the files call some items."""
+        names: list[int | str] = self._items.take(pa.array([i - 1 for i in ids], pa.int64())).to_pylist()
+        return names
+
+    def write_lists(
+        self, path: Path, users: NDArray[np.int64], lists_UK: NDArray[np.int64], scores_UK: NDArray[np.float32]
+    ) -> None:
+        """Parquet with a row for each user and place: user, rank, item, score; places without an item are left out."""
+        is_item = lists_UK.ravel() > 0
+        ranks = np.tile(np.arange(1, lists_UK.shape[1] + 1, dtype=np.int32), len(users))
+        table = {
+            "user": self._users.take(pa.array(np.repeat(users, lists_UK.shape[1])[is_item])),
+            "rank": pa.array(ranks[is_item]),
+            "item": self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
+            "score": pa.array(scores_UK.ravel()[is_item]),
+        }
+        pq.write_table(pa.table(table), path)
+
+
+def _find(values: Any, name: str) -> int | None:
+    try:
+        wanted = pa.scalar(int(name) if pa.types.is_integer(values.type) else name, values.type)
+    except (ValueError, pa.ArrowInvalid):
+        return None
+    place = pc.index(values, wanted).as_py()
+    return None if place < 0 else int(place)
+
+
+def open_sequences(directory: Path) -> tuple[Sequences, NDArray[np.int64], Vocabulary]:
+    """The sequences, mapped; how often each item occurs in training events; and the names."""
+    users, items = _open(directory / SEQUENCES), _open(directory / ITEMS)
+    lists = users.column("events")
+    train_lengths, validation_at, test_at = (users.column(name).to_numpy() for name in Places._fields)
+    sequences = Sequences(
+        lists.values.to_numpy(), lists.offsets.to_numpy(), train_lengths, validation_at, test_at, items.num_rows
+    )
+    return sequences, items.column("count").to_numpy(), Vocabulary(users.column("user"), items.column("item"))

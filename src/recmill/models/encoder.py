@@ -1,0 +1,91 @@
+"""What sequence models share: settings, positions counted from the newest event, blocks, and first values."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from recmill.config import Settings
+from recmill.errors import ConfigError
+from recmill.models.attention import Activation, Block, BlockStyle, Norm, Packing, dropout_layer, run_blocks
+from recmill.models.mlp import layer_stream
+
+# Legend: N events of all sequences, D dimension, L longest sequence.
+
+ItemInit = Literal["normal", "uniform"]
+
+
+class SequenceModelSettings(Settings):
+    """Width, depth and dropout of the blocks, and where their weights start."""
+
+    embedding_dim: int = Field(default=64, ge=1, le=4096)
+    num_blocks: int = Field(default=2, ge=1, le=64)
+    num_heads: int = Field(default=2, ge=1)
+    hidden_dim: int | None = Field(default=None, ge=1)  # of the two linear layers; None: four times the embedding
+    activation: Activation = "gelu"
+    norm: Norm = "post"
+    input_norm: bool = False  # of the sum of item and position
+    final_norm: bool = False
+    scale_items: bool = False  # item vectors times √D before positions are added
+    dropout_frac: float = Field(default=0.2, ge=0, lt=1)
+    attention_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
+    init_std: float | None = Field(default=None, gt=0)  # of linear layers; None: 1/√fan_in
+    position_std: float = Field(default=0.02, gt=0)
+    item_init: ItemInit = "normal"  # N(0, item_std), or U(−item_std, item_std)
+    item_std: float = Field(default=0.02, gt=0)
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse heads that do not share the vector evenly."""
+        if self.embedding_dim % self.num_heads:
+            raise ConfigError(
+                f"model.num_heads = {self.num_heads} does not divide model.embedding_dim = {self.embedding_dim}; "
+                "each head gets an equal part of the vector"
+            )
+
+    def block_style(self, *, is_causal: bool, seed: int) -> BlockStyle:
+        """For the blocks."""
+        return BlockStyle(
+            dim=self.embedding_dim,
+            num_heads=self.num_heads,
+            hidden_dim=self.hidden_dim or 4 * self.embedding_dim,
+            activation=self.activation,
+            norm=self.norm,
+            is_causal=is_causal,
+            dropout_frac=self.dropout_frac,
+            attention_dropout_frac=self.attention_dropout_frac,
+            init_std=self.init_std,
+            seed=seed,
+        )
+
+
+class Encoder(nn.Module):
+    """Item vectors (N, D) of packed sequences → one vector for each event that knows its sequence."""
+
+    def __init__(self, config: SequenceModelSettings, max_length: int, style: BlockStyle) -> None:
+        super().__init__()
+        self._factor = config.embedding_dim**0.5 if config.scale_items else 1.0
+        self._max_length = max_length
+        positions = torch.empty(max_length, config.embedding_dim)
+        nn.init.normal_(positions, 0.0, config.position_std, generator=layer_stream(style.seed, "positions"))
+        self.positions = nn.Parameter(positions)
+        self.input_norm = nn.LayerNorm(style.dim, eps=1e-12) if config.input_norm else nn.Identity()
+        self.dropout = dropout_layer(style, "input")
+        self.blocks = nn.ModuleList(Block(style, number) for number in range(config.num_blocks))
+        self.final_norm = nn.LayerNorm(style.dim, eps=1e-8) if config.final_norm else nn.Identity()
+
+    def forward(self, emb_ND: Tensor, packing: Packing) -> Tensor:
+        """(N, D) → (N, D); the newest event of a sequence has the last position."""
+        positions_ND = self.positions[self._max_length - 1 - packing.from_end]
+        hidden_ND = self.dropout(self.input_norm(emb_ND * self._factor + positions_ND))
+        encoded: Tensor = self.final_norm(run_blocks(self.blocks, hidden_ND, packing))
+        return encoded
+
+
+def first_item_vectors(config: SequenceModelSettings, num_rows: int, seed: int) -> Tensor:
+    """(rows, D), from a stream of their own."""
+    std, generator = config.item_std, layer_stream(seed, "items")
+    vectors = torch.empty(num_rows, config.embedding_dim)
+    if config.item_init == "uniform":
+        return nn.init.uniform_(vectors, -std, std, generator=generator)
+    return nn.init.normal_(vectors, 0.0, std, generator=generator)

@@ -1,0 +1,23 @@
+"""SASRec with cross entropy in place of one negative: the strongest simple model of what comes next."""
+
+from recmill.models.sasrec import SasRecConfig
+from recmill.train.cadence import Cadence, Stop
+from recmill.train.config import DenseOptimizer
+from recmill.train.schedule import Schedule
+from recmill.train.sequence_config import SequenceConfig, SequenceData, SequenceLoss
+
+
+def build() -> SequenceConfig:
+    """SASRec, dimension 128, two blocks, the newest 50 events, cross entropy over sampled items with log-Q correction.
+
+    Judged every few epochs by full ranking, ended when validation has not become better for a while.
+    """
+    return SequenceConfig(
+        data=SequenceData(max_length=50, window_step=50, global_batch=128),
+        model=SasRecConfig(embedding_dim=128, num_blocks=2, num_heads=2, dropout_frac=0.3, init_std=0.02),
+        loss=SequenceLoss(kind="sampled", num_sampled=4096),
+        dense=DenseOptimizer(kind="adam", lr=0.001),
+        schedule=Schedule(warmup_steps=200),
+        cadence=Cadence(log_every_steps=100, evaluate_every_epochs=2.0, save_every_steps=500),
+        stop=Stop(max_epochs=60, patience=3),
+    )

@@ -1,0 +1,86 @@
+"""A sequence model judged on events it was not trained on, and the baselines beside it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.sequences import Heldout, Sequences, heldout_users, read_histories
+from recmill.data.split import SplitName
+from recmill.models.baselines import Markov, Popularity, Scorer
+from recmill.ranking import Judge, Known, Protocol, Tally
+from recmill.seeds import rng
+
+BLOCK_BYTES = 128 << 20  # of scores that exist at a time
+
+
+@dataclass(frozen=True)
+class SequenceEvaluation:
+    """The metrics of a split under a protocol."""
+
+    split: SplitName
+    protocol: Protocol
+    tally: Tally
+    is_whole: bool = True  # False: a limit left users out
+
+    @property
+    def score(self) -> float | None:
+        """NDCG@10, by which the best weights are chosen."""
+        if not self.tally.num_users:
+            return None
+        return self.tally.metrics(self.protocol)[f"ndcg@10{self.protocol.suffix}"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return {**self.tally.as_dict(self.protocol), "whole_split": self.is_whole}
+
+    def describe(self) -> str:
+        """The metrics in a line."""
+        shown = {name: value for name, value in self.tally.metrics(self.protocol).items() if "@10" in name}
+        numbers = "  ".join(f"{name} {value:.5f}" for name, value in shown.items())
+        only = "" if self.is_whole else "only "
+        unknown = f", {self.tally.num_unknown:,} with an item never trained on" if self.tally.num_unknown else ""
+        return (
+            f"{self.split:<10}  {numbers}  ({self.protocol.describe()}; {only}{self.tally.num_users:,} users{unknown})"
+        )
+
+
+def count_items(sequences: Sequences) -> NDArray[np.int64]:
+    """(V): how often each item occurs in training events."""
+    counts = np.zeros(sequences.num_items + 1, np.int64)
+    starts = sequences.offsets[:-1]
+    step = 1 << 16  # users at a time: what is mapped need not be in memory at once
+    for first in range(0, sequences.num_users, step):
+        lengths = sequences.train_lengths[first : first + step].astype(np.int64)
+        places = np.repeat(starts[first : first + step] - (np.cumsum(lengths) - lengths), lengths)
+        counts += np.bincount(sequences.events[places + np.arange(len(places))], minlength=len(counts))
+    return counts[1:]
+
+
+def choose_users(sequences: Sequences, split: Heldout, limit: int) -> NDArray[np.int64]:
+    """The users of a split, or so many of them, always the same."""
+    users = heldout_users(sequences, split)
+    if limit and limit < len(users):
+        users = np.sort(rng(0, "users", split).choice(users, limit, replace=False))
+    return users
+
+
+def judge(
+    scorer: Scorer, sequences: Sequences, split: Heldout, judge: Judge, users: NDArray[np.int64], eval_batch: int
+) -> Tally:
+    """Rank what came next for each user; scores exist for one block of users at a time."""
+    block = max(1, min(eval_batch, BLOCK_BYTES // (4 * sequences.num_items)))
+    for start in range(0, len(users), block):
+        some = read_histories(sequences, split, users[start : start + block])
+        known = Known(some.ids, np.concatenate([[0], np.cumsum(some.lengths)]))
+        judge.take(some.users, scorer.score(some.ids, some.lengths), some.targets, known)
+    return judge.tally
+
+
+def build_baselines(sequences: Sequences, item_counts: NDArray[np.int64]) -> dict[str, Scorer]:
+    """The most popular items, and first-order transitions, of the training events."""
+    return {
+        "popularity": Popularity(item_counts),
+        "markov": Markov(sequences.events, sequences.offsets, sequences.train_lengths, item_counts),
+    }

@@ -1,0 +1,59 @@
+"""What a run on sequences will need, worked out from its settings and the size of the catalogue."""
+
+from dataclasses import dataclass
+
+from recmill.models.losses import CHUNK_BYTES
+from recmill.models.ranker import SEQUENCE_MODELS
+from recmill.train.plan import BASE_BYTES, FLOAT_BYTES
+from recmill.train.sequence_config import SequenceConfig
+from recmill.train.sequence_evaluate import BLOCK_BYTES
+from recmill.train.sequence_step import DEFAULT_SAMPLED
+
+
+@dataclass(frozen=True)
+class SequencePlan:
+    """The memory of a run, by what takes it."""
+
+    num_items: int
+    item_bytes: int  # vectors, what their optimizer keeps, and a gradient of their size if there is one
+    layer_bytes: int  # weights, gradients and what the optimizer keeps
+    batch_bytes: int  # what a step of windows of the largest length keeps for its way back
+    loss_bytes: int  # logits that exist at a time
+    score_bytes: int  # of an evaluation
+    whole_logits_bytes: int  # what logits of all items at all places would take, and never do
+
+    @property
+    def total_bytes(self) -> int:
+        """What a process needs: a step or an evaluation, whichever is larger."""
+        step_bytes = self.batch_bytes + self.loss_bytes
+        return BASE_BYTES + self.item_bytes + self.layer_bytes + max(step_bytes, self.score_bytes)
+
+
+def make_sequence_plan(config: SequenceConfig, num_items: int) -> SequencePlan:
+    """Of one process; the layers are built to be counted, the item vectors are not."""
+    model, data, dim = config.model, config.data, config.model.embedding_dim
+    layers = SEQUENCE_MODELS[model.kind](model, num_items, data.max_length, seed=0)
+    num_parameters = sum(parameter.numel() for parameter in layers.parameters())
+    width = 2 + config.dense.state_width  # weight, gradient, state
+    rows = num_items + 2
+    if config.tables is not None:
+        item_bytes = rows * (dim + config.tables.state_width(dim)) * FLOAT_BYTES
+    else:
+        # reading and scoring have a gradient each, which are added up
+        item_bytes = rows * dim * (width + 1) * FLOAT_BYTES
+    num_events = data.global_batch * data.max_length
+    hidden_dim = model.hidden_dim or 4 * dim
+    # inputs, queries, keys and values twice (packed and padded), mixed values, two sums, two norms, two dropouts
+    per_event = dim + model.num_blocks * (13 * dim + 3 * hidden_dim + 3 * model.num_heads * data.max_length)
+    candidates = num_items if config.loss.kind == "full" else config.loss.num_sampled or DEFAULT_SAMPLED
+    logits = num_events * candidates * FLOAT_BYTES
+    scores = num_items * data.eval_batch * FLOAT_BYTES
+    return SequencePlan(
+        num_items,
+        item_bytes,
+        num_parameters * width * FLOAT_BYTES,
+        2 * num_events * per_event * FLOAT_BYTES,
+        2 * min(logits, max(CHUNK_BYTES, candidates * FLOAT_BYTES)),
+        min(scores, max(BLOCK_BYTES, num_items * FLOAT_BYTES)),
+        num_events * num_items * FLOAT_BYTES,
+    )

@@ -1,0 +1,117 @@
+"""One optimizer step on a batch of windows, forward to update."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from recmill.data.sequences import SequenceBatch
+from recmill.embeddings.local import LocalTables
+from recmill.embeddings.table import TableSpec
+from recmill.errors import NonFiniteLoss
+from recmill.models.dropout import train_at
+from recmill.models.losses import Sampled
+from recmill.models.ranker import Ranker
+from recmill.seeds import rng
+from recmill.train.optimizers import build_dense_optimizer
+from recmill.train.precision import LossScale
+from recmill.train.schedule import lr_at
+from recmill.train.sequence_config import SequenceConfig
+
+DEFAULT_SAMPLED = 2048
+DEFAULT_POWER = 0.5
+
+
+class Sampler:
+    """Draws items by their chances; which ones depends on the seed and the step alone."""
+
+    def __init__(self, config: SequenceConfig, item_counts: NDArray[np.int64]) -> None:
+        loss = config.loss
+        self._seed, self._number = config.seed, loss.num_sampled or DEFAULT_SAMPLED
+        power = 0.0 if loss.sampling == "uniform" else loss.sampling_power or DEFAULT_POWER
+        weights = np.maximum(item_counts, 1).astype(np.float64) ** power
+        self._log_expected = np.log(self._number * weights / weights.sum()).astype(np.float32)
+        self._cumulative = np.cumsum(weights) / weights.sum()
+
+    def draw(self, step: int) -> Sampled:
+        """The items of the batch behind `step` finished ones; an item may come twice."""
+        chances = rng(self._seed, "sampled", step).random(self._number)
+        places = np.minimum(np.searchsorted(self._cumulative, chances, side="right"), len(self._cumulative) - 1)
+        places.sort()  # neighbours in memory are looked up one after the other
+        return Sampled(torch.from_numpy(places + 1), torch.from_numpy(self._log_expected[places]))
+
+
+@dataclass(frozen=True)
+class SequenceParts:
+    """All that is trained: the layers with their item vectors, or the engine that keeps those, and what moves them."""
+
+    config: SequenceConfig
+    model: Ranker
+    tables: LocalTables | None
+    optimizer: torch.optim.Optimizer
+    sampler: Sampler | None
+    rows_hash: str  # of the catalogue: which item has which id
+    loss_scale: LossScale | None = None  # sequences are trained in full precision
+
+
+def build_sequence_parts(config: SequenceConfig, item_counts: NDArray[np.int64], rows_hash: str = "") -> SequenceParts:
+    """A run's parts with their first values, which depend on the settings and the catalogue alone."""
+    num_items, tables = len(item_counts), None
+    if config.tables is not None:
+        specs = [TableSpec("item", num_items + 2)]
+        tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
+        tables.compile()
+    model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
+    sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
+    return SequenceParts(
+        config, model, tables, build_dense_optimizer(model, config.dense, fused=True), sampler, rows_hash
+    )
+
+
+def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) -> float:
+    """Train on a batch, the one after `step` finished ones; its mean loss before the update."""
+    set_learning_rates(parts, step)
+    train_at(parts.model, step)
+    loss = loss_of(parts, batch, step)
+    value = loss.item()
+    if not math.isfinite(value):
+        parts.optimizer.zero_grad(set_to_none=True)
+        raise NonFiniteLoss(explain_non_finite(parts, step, value))
+    loss.backward()  # type: ignore[no-untyped-call]  # the engine's rows, if there are any, are updated in here
+    if parts.config.update.clip_norm:
+        nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
+    parts.optimizer.step()
+    parts.optimizer.zero_grad(set_to_none=True)
+    return value
+
+
+def loss_of(parts: SequenceParts, batch: SequenceBatch, step: int) -> Tensor:
+    """The mean loss over all that is to be guessed in a batch."""
+    if parts.sampler is not None:
+        return parts.model.sampled_loss(batch.ids, batch.targets, batch.lengths, parts.sampler.draw(step))
+    smoothing = parts.config.loss.label_smoothing
+    return parts.model.full_loss(batch.ids, batch.targets, batch.lengths, smoothing)
+
+
+def set_learning_rates(parts: SequenceParts, step: int) -> None:
+    """Move both optimizers along the schedule."""
+    config, schedule = parts.config, parts.config.resolved_schedule
+    if parts.tables is not None and config.tables is not None:
+        parts.tables.lr = lr_at(step, config.tables.lr, schedule)
+    for group in parts.optimizer.param_groups:
+        group["lr"] = lr_at(step, config.dense.lr, schedule)
+
+
+def explain_non_finite(parts: SequenceParts, step: int, loss: float) -> str:
+    """The step, the learning rate and the first weight that is not finite."""
+    weights = dict(parts.model.named_parameters())
+    if parts.tables is not None:
+        weights["item_vectors"] = torch.from_numpy(parts.tables.weights("item"))  # type: ignore[assignment]
+    broken = next((name for name, weight in weights.items() if not weight.isfinite().all()), "the loss itself")
+    return (
+        f"the loss of step {step + 1} is {loss} (learning rate {parts.optimizer.param_groups[0]['lr']:g}); "
+        f"first non-finite tensor: {broken}"
+    )

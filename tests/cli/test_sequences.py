@@ -1,0 +1,205 @@
+"""Sequences on the command line, and what it says when something is wrong."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from recmill.cli.main import main
+
+TINY = [
+    "model.embedding_dim=8",
+    "threads=1",
+    "stop.max_steps=20",
+    "stop.patience=0",
+    "data.max_length=8",
+    "loss.num_sampled=30",
+]
+SETS = [word for assignment in TINY for word in ("--set", assignment)]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    scratch = tmp_path_factory.mktemp("sequences")
+    assert main(["synth", "interactions", "--users", "100", "--items", "90", "--out", str(scratch / "world")]) == 0
+    events = str(scratch / "world" / "interactions.csv")
+    assert main(["prepare", "--preset", "events", "--data", events, "--out", str(scratch / "data")]) == 0
+    assert main(["train", "sasrec", "--data", str(scratch / "data"), "--run", str(scratch / "run"), *SETS]) == 0
+    return scratch / "run"
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_what_a_run_printed_is_what_evaluate_prints(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = json.loads((run_dir / "results.json").read_text())
+    status, out, _ = told(capsys, "evaluate", run_dir, "--json")
+    assert status == 0
+    assert json.loads(out) == {"split": "test", **results["test"]}
+    status, out, _ = told(capsys, "evaluate", run_dir, "--best", "--split", "validation", "--json")
+    assert json.loads(out)["ndcg@10"] == results["best"]["ndcg@10"]
+
+
+def test_a_run_goes_on_with_more_steps_and_refuses_to_become_another(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = told(capsys, "train", "--run", run_dir, "--resume", "--set", "stop.max_steps=22")
+    assert (status, "in 22 steps" in out) == (0, True)
+    assert "popularity" in out
+    assert "markov" in out
+    status, _, err = told(capsys, "train", "--run", run_dir, "--resume", "--set", "model.num_blocks=3")
+    assert (status, "model.num_blocks was 2" in err) == (2, True)
+    status, _, err = told(capsys, "train", "sasrec", "--run", run_dir, "--resume")
+    assert (status, "leave out the recipe and --config" in err) == (2, True)
+
+
+def test_one_command_starts_a_run_and_goes_on_with_it(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--data", run_dir.parent / "data", "--run", tmp_path / "run", "--start-or-resume")
+    assert told(capsys, "train", "sasrec", *data, *SETS)[0] == 0
+    status, _, err = told(capsys, "train", "sasrec", *data, *SETS)
+    assert (status, "resumed from" in err) == (0, True)
+
+
+def test_lists_for_a_user_leave_out_what_is_known(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = pl.read_csv(run_dir.parent / "world" / "interactions.csv")
+    known = set(events.filter(pl.col("user") == 7)["item"].to_list())
+    status, out, _ = told(capsys, "recommend", run_dir, "--user", "7", "-k", "50", "--json")
+    assert status == 0
+    items = [row["item"] for row in json.loads(out)["items"]]
+    assert len(set(items)) == 50
+    assert not set(items) & known
+    scores = [row["score"] for row in json.loads(out)["items"]]
+    assert scores == sorted(scores, reverse=True)
+    ordered = ",".join(str(i) for i in events.filter(pl.col("user") == 7).sort("time")["item"].to_list())
+    status, again, _ = told(capsys, "recommend", run_dir, "--history", ordered, "-k", "50", "--json")
+    assert json.loads(again) == json.loads(out), "a history is a history, whoever has it"
+
+
+def test_lists_for_everybody_are_those_for_each(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = told(capsys, "recommend", run_dir, "--all", "--out", tmp_path / "lists.parquet", "-k", "4")
+    assert (status, "100 users" in out) == (0, True)
+    lists = pl.read_parquet(tmp_path / "lists.parquet")
+    assert lists.columns == ["user", "rank", "item", "score"]
+    assert lists.height == 400
+    _, out, _ = told(capsys, "recommend", run_dir, "--user", "33", "-k", "4", "--json")
+    expected = json.loads(out)["items"]
+    mine = lists.filter(pl.col("user") == 33).sort("rank")
+    assert mine["item"].to_list() == [row["item"] for row in expected]
+    assert mine["score"].to_list() == pytest.approx([row["score"] for row in expected], rel=1e-4)
+
+
+REFUSALS = [
+    (("--user", "4711"), "there is no user '4711' among the 100 prepared ones; give what the user did with --history"),
+    (("--user", "x"), "there is no user 'x'"),
+    (("--history", " , "), "--history is empty"),
+    (("--history", "9999,x"), "none of the items 9999, x was trained on"),
+    (("--user", "7", "-k", "0"), "-k 0: a list has at least one item"),
+    (("--all",), "--all writes a Parquet file and needs --out FILE"),
+]
+
+
+@pytest.mark.parametrize(("words", "complaint"), REFUSALS)
+def test_what_cannot_be_recommended(
+    words: tuple[str, ...], complaint: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = told(capsys, "recommend", run_dir, *words)
+    assert (status, complaint in err) == (2, True), err
+
+
+def test_an_item_never_seen_is_passed_over_and_told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = told(capsys, "recommend", run_dir, "--history", "3,9999", "-k", "2")
+    assert (status, len(out.splitlines())) == (0, 2)
+    assert "never trained on: 9999" in err
+
+
+def test_directories_of_the_other_kind_are_refused(
+    run_dir: Path, tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = told(capsys, "train", "sasrec", "--data", tiny_world_dir, "--run", tmp_path / "run")
+    assert (status, "holds no prepared sequences" in err) == (2, True)
+    status, _, err = told(capsys, "train", "demo", "--data", run_dir.parent / "data", "--run", tmp_path / "click")
+    assert (status, "recmill sequences 1" in err) == (2, True)
+    status, _, err = told(capsys, "recommend", tmp_path, "--user", "1")
+    assert (status, "is not the run directory of a sequence model" in err) == (2, True)
+
+
+OPTIONS = [
+    (("train", "sasrec", "--procs", "2"), "--procs 2: sequence models train in one process so far"),
+    (("train", "sasrec", "--schema", "criteo"), "--schema criteo does nothing for a sequence model"),
+    (("prepare", "--preset", "goodreads", "--modulo", "5"), "--modulo does nothing for --preset goodreads"),
+    (("prepare", "--preset", "mlperf", "--min-length", "5"), "--min-length does nothing for --preset mlperf"),
+    (("prepare", "--preset", "goodreads", "--schema", "x.toml"), "preset goodreads knows its columns"),
+    (("prepare", "--preset", "goodread"), "for events"),
+]
+
+
+@pytest.mark.parametrize(("words", "complaint"), OPTIONS)
+def test_options_of_the_other_kind_are_refused(
+    words: tuple[str, ...], complaint: str, tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--run", tmp_path / "x") if words[0] == "train" else ("--out", tmp_path / "x")
+    status, _, err = told(capsys, *words, "--data", tiny_world_dir, *where)
+    assert (status, complaint in err) == (2, True), err
+
+
+def test_a_schema_of_one_s_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log.tsv").write_text("anna\t5\tbook\nanna\t1\tpen\nbert\t4\tbook\nanna\t5\tcup\nanna\t5\tpot\n")
+    (tmp_path / "shop.toml").write_text(
+        'name = "shop"\nseparator = "\\t"\nheader = false\ncolumns = ["who", "stars", "what"]\n'
+        'user = "who"\nitem = "what"\nrating = "stars"\nuser_kind = "string"\nitem_kind = "string"\n'
+    )
+    words = ("--preset", "events", "--schema", tmp_path / "shop.toml", "--order", "file", "--min-rating", "4")
+    status, out, _ = told(capsys, "prepare", "--data", tmp_path / "log.tsv", "--out", tmp_path / "out", *words)
+    assert status == 0
+    assert "2 users, 1 items, 4 events of 5 read" in out
+    (tmp_path / "shop.toml").write_text('columns = ["who", "what"]\nuser = "whom"\nitem = "what"\n')
+    status, _, err = told(capsys, "prepare", "--data", tmp_path / "log.tsv", "--out", tmp_path / "out2", *words[:4])
+    assert (status, "user = 'whom' is none of its columns who, what" in err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["sasrec", "bert4rec", "goodreads", "tdfo"])
+def test_a_recipe_shown_is_the_recipe_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import tomllib
+
+    from recmill.config import from_tree
+    from recmill.recipes import find_sequence_recipe
+    from recmill.train.sequence_config import SequenceConfig
+
+    status, out, _ = told(capsys, "recipes", "show", name)
+    assert status == 0
+    assert from_tree(SequenceConfig, tomllib.loads(out)) == find_sequence_recipe(name)()
+
+
+def test_a_recipe_s_model_may_become_the_other_kind(run_dir: Path, tmp_path: Path) -> None:
+    data = ["--data", str(run_dir.parent / "data"), "--run", str(tmp_path / "run")]
+    assert main(["train", "bert4rec", *data, *SETS[:-2], "--set", "model.kind=sasrec"]) == 0
+    config = (tmp_path / "run" / "config.toml").read_text()
+    assert 'norm = "pre"' in config
+    assert "[mask]" not in config
+
+
+def test_a_plan_tells_the_memory_by_what_takes_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = told(capsys, "plan", "goodreads", "--items", "1000000", "--json")
+    plan = json.loads(out)
+    assert status == 0
+    assert plan["item_bytes"] == 1_000_002 * 64 * 3 * 4, "vectors and Adam's two moments, no gradient"
+    assert plan["whole_logits_bytes"] == 64 * 50 * 1_000_000 * 4
+    assert plan["total_bytes"] < 8 << 30
+    status, out, _ = told(capsys, "plan", "sasrec", "--data", run_dir.parent / "data")
+    assert status == 0
+    assert "item vectors: 90 of 128" in out
+    status, out, _ = told(capsys, "plan", "bert4rec", "--items", "10000000", "--memory", "4GiB")
+    assert (status, "does not fit" in out) == (2, True)
+    status, _, err = told(capsys, "plan", "sasrec")
+    assert (status, "give --data DIR or --items N" in err) == (2, True)
+    status, _, err = told(capsys, "plan", "demo", "--items", "5")
+    assert (status, "--items 5 is for sequence models" in err) == (2, True)

@@ -1,0 +1,207 @@
+"""Runs on sequences: what they learn, what they write, and that they go on exactly where they stopped."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from recmill.config import from_tree, with_assignments
+from recmill.data.chains import EVENTS_FILE, ChainSpec, ChainWorld, write_chains
+from recmill.data.events import EVENT_PRESETS
+from recmill.data.prepare_events import EventJob, prepare_events
+from recmill.errors import ConfigError, NonFiniteLoss, RunError
+from recmill.train.checkpoint import read_model
+from recmill.train.run import find_best_model
+from recmill.train.sequence_config import SequenceConfig
+from recmill.train.sequence_job import run_sequence_job
+from recmill.train.sequence_task import open_sequence_task
+from tests.laws.kill import model_bytes, train_under_fire
+
+TINY = ("threads=1", "model.embedding_dim=8", "data.max_length=6", "data.global_batch=16", "dense.lr=0.01")
+KINDS = {
+    "sasrec": ("model.kind=sasrec", "model.attention_dropout_frac=0.1"),
+    "bert4rec": ("model.kind=bert4rec", "mask.replace=true", "data.window_step=2"),
+    "sampled": ("model.kind=sasrec", "loss.kind=sampled", "loss.num_sampled=20", "dense.kind=sgd"),
+    "engine": ("model.kind=bert4rec", "loss.kind=sampled", "loss.num_sampled=20", "tables.kind=adam", "tables.lr=0.01"),
+}
+
+
+def make_world(directory: Path, **changes: Any) -> tuple[ChainWorld, Path]:
+    spec = ChainSpec(**{"users": 200, "items": 60, "seed": 3, "min_length": 5, "max_length": 8, **changes})
+    world, preset = write_chains(spec, directory / "world"), EVENT_PRESETS["events"]
+    job = EventJob(directory / "world" / EVENTS_FILE, directory / "prepared", preset.schemas, preset.rules, preset.name)
+    prepare_events(job)
+    return world, directory / "prepared"
+
+
+@pytest.fixture(scope="session")
+def chains_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("chains"))[1]
+
+
+def resolve(data_dir: Path, *assignments: str) -> SequenceConfig:
+    return from_tree(SequenceConfig, with_assignments({}, [f"data.dir={str(data_dir)!r}", *TINY, *assignments]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(kind: str, chains_dir: Path, tmp_path: Path) -> None:
+    words = (*KINDS[kind], "stop.max_epochs=3", "cadence.evaluate_every_epochs=1.0")
+    whole = run_sequence_job(resolve(chains_dir, *words), tmp_path / "whole")
+    for number, limit in enumerate((5, 6, 17, 0)):
+        config = resolve(chains_dir, *words, f"stop.max_steps={limit}")
+        parted = run_sequence_job(config, tmp_path / "parted", resume=number > 0)
+    assert model_bytes(tmp_path / "whole") == model_bytes(tmp_path / "parted")
+    for name in ("step", "epoch", "rows", "best", "validation", "test", "test_of_best", "baselines"):
+        assert parted[name] == whole[name], name
+    assert set(model_bytes(tmp_path / "whole")) == {"dense.safetensors"} | (
+        {"tables.safetensors"} if kind == "engine" else set()
+    )
+
+
+def test_a_run_killed_at_random_ends_with_the_same_bytes(chains_dir: Path, tmp_path: Path) -> None:
+    words = ["sasrec", "--data", str(chains_dir)]
+    seldom = ("stop.max_epochs=15", "cadence.evaluate_every_epochs=5.0", "cadence.log_every_steps=25")
+    for assignment in (*TINY, *seldom, "cadence.save_every_steps=20", "tables.kind=adam", "loss.num_sampled=30"):
+        words += ["--set", assignment]
+    assert train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0)) == 0
+    assert train_under_fire(words, tmp_path / "fire", num_kills=2, rng=random.Random(1)) == 2
+    assert model_bytes(tmp_path / "alone") == model_bytes(tmp_path / "fire")
+    expected, actual = (json.loads((tmp_path / run / "results.json").read_text()) for run in ("alone", "fire"))
+    for name in ("step", "rows", "best", "validation", "test", "test_of_best"):
+        assert actual[name] == expected[name]
+
+
+LEARNERS = {
+    "sasrec": ("model.kind=sasrec", "stop.max_epochs=12"),
+    "bert4rec": ("model.kind=bert4rec", "stop.max_epochs=25", "mask.frac=0.3", "mask.only_last_frac=0.3"),
+    "engine": (
+        "model.kind=sasrec",
+        "stop.max_epochs=12",
+        "loss.kind=sampled",
+        "loss.num_sampled=40",
+        "tables.kind=adam",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["sasrec", "engine", pytest.param("bert4rec", marks=pytest.mark.slow)])
+def test_a_model_learns_the_planted_chain(kind: str, tmp_path: Path) -> None:
+    world, data_dir = make_world(tmp_path, users=1500, rules=1)
+    words = ("model.embedding_dim=32", "model.dropout_frac=0.0", "dense.lr=0.003", "schedule.warmup_steps=50")
+    config = resolve(data_dir, "data.max_length=8", "data.global_batch=32", *words, *LEARNERS[kind])
+    if config.tables:
+        config = config.model_copy(update={"tables": config.tables.model_copy(update={"lr": 0.003})})
+    results = run_sequence_job(config, tmp_path / "run")
+    found, best = results["test"]["ndcg@10"], world.test.ndcg
+    assert results["baselines"]["popularity"]["ndcg@10"] < 0.2
+    assert best - 0.12 < found < best + 0.04, "1,500 users leave a deviation of 0.01"
+
+
+@pytest.mark.slow
+def test_a_model_that_sees_whole_histories_beats_first_order_transitions(tmp_path: Path) -> None:
+    """With two rules the newest event does not say which one its user follows; the history does."""
+    world, data_dir = make_world(tmp_path, users=2000, rules=2)
+    words = ("model.embedding_dim=32", "model.dropout_frac=0.0", "dense.lr=0.003", "schedule.warmup_steps=50")
+    config = resolve(
+        data_dir, "model.kind=sasrec", "data.max_length=8", "data.global_batch=64", "stop.max_epochs=20", *words
+    )
+    results = run_sequence_job(config, tmp_path / "run")
+    assert results["baselines"]["markov"]["ndcg@10"] + 0.02 < results["test"]["ndcg@10"] < world.test.ndcg + 0.03
+
+
+def test_results_name_their_protocol_and_stand_beside_the_baselines(chains_dir: Path, tmp_path: Path) -> None:
+    words = ("model.kind=sasrec", "protocol.candidates=popularity", "protocol.num_negatives=20", "stop.max_steps=3")
+    results = run_sequence_job(resolve(chains_dir, *words), tmp_path / "run")
+    assert results["test"]["protocol"]["candidates"] == "popularity"
+    assert results["test"]["num_users"] == 200
+    assert "ndcg@10_of_20_popularity" in results["test"]
+    assert "ndcg@10" not in results["test"]
+    assert results["baselines"]["markov"].keys() == results["test"].keys()
+    assert results["best"]["ndcg@10_of_20_popularity"] == results["validation"]["ndcg@10_of_20_popularity"]
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["split"] for record in records if record["kind"] == "evaluate"] == ["validation", "test"]
+
+
+def test_the_best_weights_are_those_of_their_step_and_are_tested(chains_dir: Path, tmp_path: Path) -> None:
+    words = (
+        "model.kind=sasrec",
+        "cadence.evaluate_every_steps=5",
+        "stop.max_epochs=30",
+        "stop.patience=3",
+        "dense.lr=0.2",
+    )
+    config = resolve(chains_dir, *words)
+    results = run_sequence_job(config, tmp_path / "run")
+    assert results["ended_by"] == "patience"
+    task = open_sequence_task(config)
+    read_model(find_best_model(tmp_path / "run"), task.state)
+    assert task.evaluate("validation").score == results["best"]["ndcg@10"]
+    assert task.evaluate("test").as_dict() == results["test_of_best"]
+
+
+def test_judging_some_users_judges_always_the_same(chains_dir: Path, tmp_path: Path) -> None:
+    words = ("model.kind=sasrec", "stop.max_steps=2", "data.max_validation_users=50", "data.max_test_users=60")
+    results = run_sequence_job(resolve(chains_dir, *words), tmp_path / "run")
+    assert (results["validation"]["num_users"], results["test"]["num_users"]) == (50, 60)
+    assert not results["test"]["whole_split"]
+    again = run_sequence_job(resolve(chains_dir, *words, "data.eval_batch=7"), tmp_path / "again")
+    assert again["test"] == results["test"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_has_one_owner_and_first_values_are_the_seed_s(kind: str, chains_dir: Path) -> None:
+    torch.manual_seed(1)
+    state = open_sequence_task(resolve(chains_dir, *KINDS[kind])).state
+    torch.manual_seed(2)
+    again = open_sequence_task(resolve(chains_dir, *KINDS[kind])).state
+    owned = [id(parameter) for group in state.optimizer.param_groups for parameter in group["params"]]
+    assert sorted(owned) == sorted(id(parameter) for parameter in state.model.parameters())
+    assert ("item_vectors" in dict(state.model.named_parameters())) == (state.tables is None)
+    for name, value in state.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name])
+    if state.tables and again.tables:
+        np.testing.assert_array_equal(state.tables.weights("item"), again.tables.weights("item"))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_weight(chains_dir: Path, tmp_path: Path) -> None:
+    config = resolve(chains_dir, "model.kind=sasrec", "dense.kind=sgd", "dense.lr=1e30", "stop.max_epochs=2")
+    with pytest.raises(NonFiniteLoss, match=r"the loss of step \d+ is (nan|inf) .*first non-finite tensor"):
+        run_sequence_job(config, tmp_path / "run")
+
+
+def test_a_state_of_another_catalogue_is_refused(chains_dir: Path, tmp_path: Path) -> None:
+    config = resolve(chains_dir, "model.kind=sasrec", "stop.max_steps=2")
+    run_sequence_job(config, tmp_path / "run")
+    _, other_dir = make_world(tmp_path / "other", seed=9, items=64)
+    other = config.model_copy(update={"data": config.data.model_copy(update={"dir": str(other_dir)})})
+    with pytest.raises(RunError, match=r"none of the 1 checkpoints in .* can be used"):
+        run_sequence_job(other, tmp_path / "run", resume=True)
+
+
+REFUSALS = [
+    (("model.kind=sasrec", "mask.frac=0.1"), r"\[mask\] does nothing for model.kind = sasrec"),
+    (("model.kind=sasrec", "tables.kind=adam"), r"\[tables\] moves the rows that a batch has touched"),
+    (("model.kind=sasrec", "loss.num_sampled=5"), "loss.num_sampled = 5 does nothing for loss.kind = full"),
+    (
+        ("model.kind=sasrec", "loss.kind=sampled", "loss.label_smoothing=0.1"),
+        "loss.label_smoothing = 0.1 needs all items",
+    ),
+    (
+        ("model.kind=sasrec", "loss.kind=sampled", "loss.sampling=uniform", "loss.sampling_power=0.5"),
+        "loss.sampling_power = 0.5 does nothing for loss.sampling = uniform",
+    ),
+    (("model.kind=sasrec", "stop.target_auroc=0.5"), "lists have no AUROC"),
+    (("model.kind=sasrec", "stop.patience=2"), "stop.patience = 2 needs evaluations on the way"),
+    (("model.kind=dlrm",), "model.kind = 'dlrm' is not a sequence model"),
+    (("model.kind=sasrec", "model.dropout=0.1"), "model.dropout = 0.1 is not a setting; did you mean"),
+]
+
+
+@pytest.mark.parametrize(("words", "complaint"), REFUSALS)
+def test_settings_that_do_not_fit_together(words: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        from_tree(SequenceConfig, with_assignments({}, words))
