@@ -1,25 +1,20 @@
 """A whole run: settings in, a run directory out."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from recmill.config import to_toml
 from recmill.errors import ConfigError
-from recmill.files import write_atomic
 from recmill.observe.console import ProgressLine
 from recmill.train.assemble import assemble
-from recmill.train.checkpoint import CONFIG
 from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
 from recmill.train.inputs import Inputs, refuse_large_batch
-from recmill.train.lock import locked
 from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
-from recmill.train.run import Run, create_run_dir, refuse_file, write_environment
+from recmill.train.run import Run, opened_run_dir
 from recmill.train.signals import Signals
 from recmill.train.take_over import take_over
 from recmill.train.task import Task
@@ -62,20 +57,6 @@ def uses_torchrec(config: TrainConfig, world: World) -> bool:
             "leave it out"
         )
     return needs_it or engine == "torchrec"
-
-
-@contextmanager
-def opened_run_dir(run_dir: Path, config: TrainConfig, *, resume: bool, overwrite: bool) -> Iterator[None]:
-    """A run directory that is this run's alone, with its settings and environment."""
-    refuse_file(run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with locked(run_dir):
-        if resume:
-            write_atomic(run_dir / CONFIG, to_toml(config))
-            write_environment(run_dir)
-        else:
-            create_run_dir(run_dir, config, overwrite=overwrite)
-        yield
 
 
 def build_task(config: TrainConfig, inputs: Inputs, group: Group, signals: Signals, *, is_sharded: bool) -> Task:

@@ -19,6 +19,7 @@ from recmill.train.checkpoint import CONFIG
 from recmill.train.config import TrainConfig
 from recmill.train.ledger import Ledger, forget_behind
 from recmill.train.limits import limit_reached
+from recmill.train.lock import locked
 from recmill.train.progress import Progress
 from recmill.train.saver import Saver
 from recmill.train.task import Evaluation, Taken, Task
@@ -26,6 +27,20 @@ from recmill.world import Group
 
 RESULTS = "results.json"
 MODEL = "model"
+
+
+@contextmanager
+def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """A run directory that is this run's alone, with its settings and environment."""
+    refuse_file(run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with locked(run_dir):
+        if resume:
+            write_atomic(run_dir / CONFIG, to_toml(config))
+            write_environment(run_dir)
+        else:
+            create_run_dir(run_dir, config, overwrite=overwrite)
+        yield
 
 
 def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:

@@ -4,32 +4,34 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recmill.config import to_toml
+from recmill.errors import ConfigError
 from recmill.files import write_atomic
 from recmill.observe.console import ProgressLine
-from recmill.train.checkpoint import CONFIG, read_model
-from recmill.train.lock import locked
+from recmill.train.checkpoint import read_model
 from recmill.train.loop import train
-from recmill.train.run import MODEL, RESULTS, Run, create_run_dir, refuse_file, write_environment
+from recmill.train.run import MODEL, RESULTS, Run, opened_run_dir
 from recmill.train.sequence_config import SequenceConfig
 from recmill.train.sequence_task import SequenceTask, open_sequence_task
+from recmill.world import read_world
 
 
 def run_sequence_job(
     config: SequenceConfig, run_dir: Path, *, resume: bool = False, overwrite: bool = False
 ) -> dict[str, Any]:
     """Train, evaluate on validation and test, write the run directory; what `results.json` holds."""
-    refuse_file(run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with locked(run_dir), ProgressLine() as line:
-        task = open_sequence_task(config)
-        if resume:
-            write_atomic(run_dir / CONFIG, to_toml(config))
-            write_environment(run_dir)
-        else:
-            create_run_dir(run_dir, config, overwrite=overwrite)
+    world = read_world()
+    if world.size > 1:
+        raise ConfigError(
+            f"sequence models train in one process, and this is number {world.rank} of {world.size}; leave out --procs"
+        )
+    with ProgressLine() as line:
+        task = open_sequence_task(config)  # a mistake in the settings or the data leaves no directory behind
         expected = expected_windows(config, task.rows_per_epoch)
-        with task.signals.watched(), Run(run_dir, task, line=line, expected_rows=expected) as run:
+        with (
+            opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite),
+            task.signals.watched(),
+            Run(run_dir, task, line=line, expected_rows=expected) as run,
+        ):
             progress = train(run, task)
             validation = run.verdict_at(progress.step) or task.evaluate("validation")
             results = run.finish(progress, task, [validation, task.evaluate("test")])
