@@ -11,7 +11,7 @@ from recmill.config import to_toml
 from recmill.errors import ConfigError
 from recmill.files import write_atomic
 from recmill.observe.console import ProgressLine
-from recmill.train.assemble import assemble
+from recmill.train.assemble import assemble, table_specs
 from recmill.train.checkpoint import CONFIG
 from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
@@ -21,7 +21,7 @@ from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
 from recmill.train.run import Run, create_run_dir, refuse_file, write_environment
 from recmill.train.signals import Signals
-from recmill.train.take_over import take_over
+from recmill.train.take_over import refuse_unfit, take_over
 from recmill.train.task import Task
 from recmill.world import Group, World, joined, read_world
 
@@ -35,6 +35,8 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
     with joined(world, is_sharded=is_sharded) as group, ExitStack() as stack:
         with group.together():  # a mistake in the settings or the data leaves no directory behind
             inputs = stack.enter_context(Inputs(config))
+            if config.warm_start.from_dir and not resume:
+                refuse_warm_start(config, run_dir)
         with group.together():
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
@@ -51,6 +53,17 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         progress = train(run, task)
         validation = run.verdict_at(progress.step) or task.evaluate("validation")
         return run.finish(progress, task, [validation, task.evaluate("test")])
+
+
+def refuse_warm_start(config: TrainConfig, run_dir: Path) -> None:
+    """Complain about a beginning that cannot be, while nothing has been written and nothing deleted."""
+    if Path(config.warm_start.from_dir).resolve().is_relative_to(run_dir.resolve()):
+        raise ConfigError(
+            f"warm_start.from_dir = {config.warm_start.from_dir} lies in {run_dir}, which the run is to write; "
+            "choose another run directory, or go on with --resume"
+        )
+    shapes = {spec.name: (spec.num_rows, config.model.table_dim) for spec in table_specs(config)}
+    refuse_unfit(config.warm_start, shapes, config)
 
 
 def uses_torchrec(config: TrainConfig, world: World) -> bool:
