@@ -159,7 +159,7 @@ def find_damage(directory: Path, manifest: dict[str, Any], *, verify: bool = Tru
         file = directory / name
         if not file.is_file():
             yield f"{file} is missing, though {MANIFEST} lists it"
-        elif file.stat().st_size != stated["bytes"] or (verify and sha256(file) != stated["sha256"]):
+        elif file.stat().st_size != stated.get("bytes") or (verify and sha256(file) != stated.get("sha256")):
             yield f"{file} is not the file that {MANIFEST} lists: its size or checksum differs"
 
 

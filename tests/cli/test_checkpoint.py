@@ -121,6 +121,10 @@ def test_a_run_starts_warm_by_an_option(tiny_run: Path, tiny_world_dir: Path, re
     refused = recmill(*words, "--warm-start", tiny_run)
     assert refused.status == 2
     assert "table cat_0 has 50 rows in" in refused.err
+    assert not (tmp_path / "shrunk").exists(), "a mistake leaves no run directory behind"
+    own = ("train", "demo", "--data", tiny_world_dir, "--run", tiny_run, "--overwrite", *TINY)
+    assert "which the run is to write; choose another" in recmill(*own, "--warm-start", tiny_run).err
+    assert newest.is_dir()
     assert "--warm-start" in recmill("train", "--help").out
 
 

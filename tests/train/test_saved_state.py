@@ -48,6 +48,21 @@ def test_a_flipped_bit_anywhere_is_named_by_its_file(tiny_config: TrainConfig, t
     assert verify(directory) == {directory: []}
 
 
+def test_a_damaged_state_is_refused_by_name_by_those_who_do_not_hash(run_dir: Path) -> None:
+    newest = run_dir / "checkpoints" / "step_0000000002"
+    state = open_state(newest)
+    for name in ("progress.json", "counters.json", "config.toml", "tables.safetensors", "optimizer.safetensors"):
+        content = (newest / name).read_bytes()
+        place = content.index(b"{") if b"{" in content else 0
+        (newest / name).write_bytes(content[:place] + b"!" + content[place + 1 :])
+        with pytest.raises(RunError, match=f"{name} is damaged"):
+            describe(state, state.whats)
+        if name == "progress.json":
+            assert "progress.json is damaged" in (list_run(run_dir)[1].damage or "")
+        (newest / name).write_bytes(content)
+    assert describe(state, state.whats)["step"] == 2
+
+
 def test_no_bit_of_a_manifest_can_be_flipped_unnoticed(tiny_config: TrainConfig, tmp_path: Path) -> None:
     write_model(tmp_path / "model", assemble(tiny_config), Progress())
     path = tmp_path / "model" / MANIFEST

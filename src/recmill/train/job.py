@@ -8,7 +8,7 @@ import torch
 
 from recmill.errors import ConfigError
 from recmill.observe.console import ProgressLine
-from recmill.train.assemble import assemble
+from recmill.train.assemble import assemble, table_specs
 from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
 from recmill.train.inputs import Inputs, refuse_large_batch
@@ -16,7 +16,7 @@ from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
 from recmill.train.run import Run, opened_run_dir
 from recmill.train.signals import Signals
-from recmill.train.take_over import take_over
+from recmill.train.take_over import refuse_unfit, take_over
 from recmill.train.task import Task
 from recmill.world import Group, World, joined, read_world
 
@@ -31,6 +31,8 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         with group.together():  # a mistake in the settings or the data leaves no directory behind
             inputs = stack.enter_context(Inputs(config))
             refuse_large_batch(config, inputs)
+            if config.warm_start.from_dir and not resume:
+                refuse_warm_start(config, run_dir)
         with group.together():
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
@@ -46,6 +48,17 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         progress = train(run, task)
         validation = run.verdict_at(progress.step) or task.evaluate("validation")
         return run.finish(progress, task, [validation, task.evaluate("test")])
+
+
+def refuse_warm_start(config: TrainConfig, run_dir: Path) -> None:
+    """Complain about a beginning that cannot be, while nothing has been written and nothing deleted."""
+    if Path(config.warm_start.from_dir).resolve().is_relative_to(run_dir.resolve()):
+        raise ConfigError(
+            f"warm_start.from_dir = {config.warm_start.from_dir} lies in {run_dir}, which the run is to write; "
+            "choose another run directory, or go on with --resume"
+        )
+    shapes = {spec.name: (spec.num_rows, config.model.table_dim) for spec in table_specs(config)}
+    refuse_unfit(config.warm_start, shapes, config)
 
 
 def uses_torchrec(config: TrainConfig, world: World) -> bool:

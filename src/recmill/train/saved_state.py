@@ -3,13 +3,13 @@
 import json
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import sqrt
 from pathlib import Path
 from typing import Any, get_args
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recmill.embeddings.piece import What
@@ -18,7 +18,7 @@ from recmill.files import MANIFEST, find_damage, has_own_checksum, read_listing
 from recmill.train.checkpoint import CONFIG, COUNTERS, DENSE, OPTIMIZER, PROGRESS, read_progress
 from recmill.train.progress import Progress
 from recmill.train.run import MODEL
-from recmill.train.saved_tables import STEMS, SavedPiece, SavedTables
+from recmill.train.saved_tables import STEMS, SavedPiece, SavedTables, open_tensors
 from recmill.train.saver import BEST, CHECKPOINTS
 
 KINDS = ("checkpoint", "model")
@@ -30,6 +30,15 @@ TELLING_SETTINGS = (
     *("model.kind", "model.embedding_dim", "tables.kind", "tables.lr", "dense.kind", "dense.lr", "precision.kind"),
     *("sharding.engine", "sharding.kind", "warm_start.from_dir"),
 )
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What cannot be read is refused by its name."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged: {error!r}") from None
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class SavedState:
     @property
     def num_bytes(self) -> int:
         """Of all files."""
-        return sum(int(facts["bytes"]) for facts in self.manifest["files"].values())
+        return sum(int(facts.get("bytes", 0)) for facts in self.manifest["files"].values())
 
     @property
     def num_pieces(self) -> int:
@@ -67,26 +76,32 @@ class SavedState:
 
     def progress(self) -> Progress | None:
         """How far it had come; weights alone do not tell."""
-        return read_progress(self.directory) if (self.directory / PROGRESS).is_file() else None
+        path = self.directory / PROGRESS
+        with _named(path):
+            return read_progress(self.directory) if path.is_file() else None
 
     def counters(self) -> dict[str, Any]:
         """The small numbers of a checkpoint."""
         path = self.directory / COUNTERS
-        counters: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-        return counters
+        with _named(path):
+            counters: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+            return counters
 
     def settings(self) -> dict[str, Any] | None:
         """Its own settings or, of weights in a run directory, the run's."""
         homes = (self.directory, self.directory.parent, *self.directory.parents[1:2])
         paths = [home / CONFIG for home in homes[: 3 if self.directory.parent.name == BEST else 2]]
         path = next((path for path in paths if path.is_file()), None)
-        return tomllib.loads(path.read_text(encoding="utf-8")) if path else None
+        if path is None:
+            return None
+        with _named(path):
+            return tomllib.loads(path.read_text(encoding="utf-8"))
 
     def layers(self, what: What) -> Iterator[tuple[str, Tensor]]:
         """The tensors of the layers, one at a time: their weights, or what the optimizer keeps for them."""
         path = self.directory / LAYER_FILES[what]
         if path.is_file():
-            with safe_open(path, framework="pt") as file:
+            with open_tensors(path) as file:
                 for name in file.offset_keys():
                     yield name, file.get_tensor(name)
 
@@ -200,6 +215,8 @@ def _find_all_damage(directory: Path) -> Iterator[str]:
     complaints = list(find_damage(directory, manifest))
     if not has_own_checksum(manifest):
         complaints.append(f"{directory / MANIFEST} has no checksum of its own: it is damaged, or of an older version")
+    if not complaints:
+        open_state(directory)  # or it is something else that has a manifest
     strays = sorted({file.name for file in directory.iterdir()} - {*manifest["files"], MANIFEST})
     complaints += [f"{directory / stray} is not listed in {MANIFEST}; it does not belong here" for stray in strays]
     yield from complaints
@@ -208,12 +225,9 @@ def _find_all_damage(directory: Path) -> Iterator[str]:
 
 
 def _find_holes(state: SavedState) -> Iterator[str]:
-    try:
-        for what in state.whats:
-            with state.tables(what) as saved:
-                yield from saved.holes()
-    except SafetensorError as error:
-        yield f"{state.directory} holds a file that is not safetensors: {error}"
+    for what in state.whats:
+        with state.tables(what) as saved:
+            yield from saved.holes()
 
 
 def describe(state: SavedState, whats: tuple[What, ...]) -> dict[str, Any]:

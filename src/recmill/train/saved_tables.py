@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recmill.embeddings.piece import Piece, What
@@ -19,6 +19,14 @@ STEMS: dict[What, str] = {"weights": "tables", "state": "table_state"}
 # A part of a table carries the rows and columns it holds behind the table's name.
 _PART = re.compile(r"(?P<table>.*)\[(?P<row>\d+):(?P<row_end>\d+),(?P<column>\d+):(?P<column_end>\d+)\]")
 _COPY_BYTES = 16 << 20
+
+
+def open_tensors(path: Path) -> Any:
+    """A file of tensors, to be used with `with`; one that cannot be read is refused by its name."""
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise RunError(f"{path} is damaged: {error}") from None
 
 
 def key_of(piece: Piece) -> str:
@@ -86,7 +94,7 @@ class SavedTables:
         self._files = ExitStack()
         self._pieces: dict[str, list[SavedPiece]] = {}
         for path in sorted(directory.glob(f"{STEMS[what]}*.safetensors")):
-            file = self._files.enter_context(safe_open(path, framework="pt"))
+            file = self._files.enter_context(open_tensors(path))
             for place, key in enumerate(file.offset_keys()):
                 content = file.get_slice(key)
                 table, extent = _read_key(key, content)

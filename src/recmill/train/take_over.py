@@ -1,6 +1,6 @@
 """A new run begins with what another has learnt: each process fills the pieces of tables it holds, and its layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -12,10 +12,18 @@ from recmill.errors import ConfigError
 from recmill.files import read_manifest
 from recmill.train.checkpoint import State
 from recmill.train.saved_state import WHATS, SavedState, open_state, value_in
-from recmill.train.warm_start import TableMatch, WarmStart, match_tables
+from recmill.train.warm_start import Shape, TableMatch, WarmStart, match_tables
 from recmill.world import Group
 
 Tell = Callable[[str], None]
+
+
+def refuse_unfit(settings: WarmStart, here: Mapping[str, Shape], config: Settings) -> None:
+    """Complain about what cannot be taken over by tables of these shapes, before anything is allocated or written."""
+    saved = open_state(Path(settings.from_dir))
+    if settings.state:
+        _refuse_other_optimizers(saved, config, with_layers=settings.layers)
+    _match(here, saved, settings)
 
 
 def take_over(state: State, settings: WarmStart, group: Group, tell: Tell) -> None:
@@ -26,7 +34,7 @@ def take_over(state: State, settings: WarmStart, group: Group, tell: Tell) -> No
         read_manifest(saved.directory, verify=group.world.is_main)  # its checksums are one process's work
         if settings.state:
             _refuse_other_optimizers(saved, state.config, with_layers=settings.layers)
-    match = _match(state, saved, settings, group)
+    match = _match(_all_tables(state, group), saved, settings)
     _tell_tables(match, saved, state.config, tell)
     with group.together():
         pieces = state.tables.pieces() if state.tables else []
@@ -37,11 +45,14 @@ def take_over(state: State, settings: WarmStart, group: Group, tell: Tell) -> No
             _take_layers(state, saved, with_optimizer=settings.state, tell=tell)
 
 
-def _match(state: State, saved: SavedState, settings: WarmStart, group: Group) -> TableMatch:
+def _all_tables(state: State, group: Group) -> dict[str, Shape]:
     """Of all tables, whichever process holds them, so that all processes come to the same conclusion."""
     pieces = state.tables.pieces() if state.tables else []
     held = {piece.table: piece.shape for piece in pieces if piece.what == "weights"}
-    here = {name: shape for shapes in group.gather(held) for name, shape in shapes.items()}
+    return {name: shape for shapes in group.gather(held) for name, shape in shapes.items()}
+
+
+def _match(here: Mapping[str, Shape], saved: SavedState, settings: WarmStart) -> TableMatch:
     with saved.tables("weights") as tables:
         there = {name: tables.shape(name) for name in tables.names_in_order}
     match = match_tables(here, there, settings.tables, str(saved.directory))
