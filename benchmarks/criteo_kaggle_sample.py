@@ -1,7 +1,7 @@
 """Models against logistic regression on a sample of Criteo's Kaggle log, in the order of time.
 
-The last seventh of the file is held out and judged once, by models trained on the rows before it. What was tuned was
-tuned with --validation: trained on the first five sevenths, judged on the sixth. Logistic regression, the floor, is
+The last seventh of the file is held out, to be judged by models trained on the rows before it. Tuning is for
+--validation alone: trained on the first five sevenths, judged on the sixth. Logistic regression, the floor, is
 scikit-learn's on one-hot categories and the logarithms of the numbers.
 """
 
