@@ -36,6 +36,7 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
     assert steps == sorted(steps), "records of the steps that were lost must be gone"
 
 
+@pytest.mark.slow
 def test_a_run_killed_on_its_way_to_the_same_verdict(tiny_world_dir: Path, tmp_path: Path) -> None:
     """Adam's count, the best evaluation, the patience spent and the kept weights survive kills at random moments."""
     words = ["demo", "--data", str(tiny_world_dir)]

@@ -62,6 +62,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(kind: str, chains_dir:
     )
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_random_ends_with_the_same_bytes(chains_dir: Path, tmp_path: Path) -> None:
     words = ["sasrec", "--data", str(chains_dir)]
     seldom = ("stop.max_epochs=15", "cadence.evaluate_every_epochs=5.0", "cadence.log_every_steps=25")
