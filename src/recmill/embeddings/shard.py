@@ -340,15 +340,17 @@ class ShardedTables:
 
     def jagged(self, ids: NDArray[np.int64], padded_rows: int) -> torchrec.KeyedJaggedTensor:
         """The ids of TorchRec's tables as it wants them: table by table, and how many each row has."""
-        values, lengths = list[NDArray[np.int64]](), np.zeros((len(self._sharded), padded_rows), np.int32)
-        for table, spec in enumerate(self._sharded):
-            own = ids[:, self._slots[spec.name]]
-            is_there = own >= 0
-            lengths[table, : len(ids)] = is_there.sum(axis=1)
-            values.append(own[is_there])
+        lengths = np.zeros((len(self._sharded), padded_rows), np.int32)
+        if all(spec.num_slots == 1 for spec in self._sharded):
+            lengths[:, : len(ids)] = 1
+            values = ids.T[[self._slots[spec.name].start for spec in self._sharded]].ravel()
+        else:
+            parts = [ids[:, self._slots[spec.name]] for spec in self._sharded]
+            lengths[:, : len(ids)] = [(part >= 0).sum(axis=1) for part in parts]
+            values = np.concatenate([part[part >= 0] for part in parts])
         return torchrec.KeyedJaggedTensor(
             keys=self.sharded_names,
-            values=torch.from_numpy(np.concatenate(values)),
+            values=torch.from_numpy(values),
             lengths=torch.from_numpy(lengths.ravel()),
             stride=padded_rows,
         ).to(torch.device(self._world.device))
