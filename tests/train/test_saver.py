@@ -1,0 +1,115 @@
+"""States that cannot be written, directories that are taken, and runs that are asked to end."""
+
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recmill.errors import Interrupted, RunError
+from recmill.train import click
+from recmill.train import saver as saver_module
+from recmill.train.assemble import assemble
+from recmill.train.checkpoint import Snapshot, read_checkpoint, write_part
+from recmill.train.job import run_job
+from recmill.train.ledger import forget_behind, read_ledger
+from recmill.train.lock import LOCK, locked
+from recmill.train.progress import Progress
+from recmill.train.saver import Saver
+from recmill.train.step import take_step
+from recmill.world import Group
+from tests.train.conftest import Resolve
+
+
+def test_a_full_disk_costs_one_state_and_not_the_run(
+    resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, told = assemble(resolve()), list[str]()
+
+    def fail_at_two(snapshot: Snapshot, scratch: Path) -> None:
+        write_part(snapshot, scratch)
+        if snapshot.step == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(saver_module, "write_part", fail_at_two)
+    with Saver(tmp_path, Group(), keep=2, score_name="auroc", tell=told.append) as saver:
+        for step in (1, 2, 3):
+            saver.save(parts, Progress(step=step))
+        assert saver.wait() is None
+    assert [path.name for path in saver.checkpoint_dirs()] == ["step_0000000001", "step_0000000003"]
+    assert len(told) == 1
+    assert "No space left on device; the run goes on" in told[0]
+    for directory in saver.checkpoint_dirs():
+        read_checkpoint(directory, parts)
+    assert not list((tmp_path / "checkpoints").glob(".*")), "nothing half-written is left"
+
+
+def test_a_run_directory_has_one_owner(tmp_path: Path) -> None:
+    owner = f"process {os.getpid()} on {socket.gethostname()}"
+    with locked(tmp_path), pytest.raises(RunError, match=rf"is in use by {owner}"), locked(tmp_path):
+        pass
+    assert not (tmp_path / LOCK).exists()
+    with locked(tmp_path):
+        pass
+
+
+def test_a_lock_whose_owner_died_is_no_lock(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, pathlib; from recmill.train.lock import locked\n"
+        "with locked(pathlib.Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / LOCK).exists()
+    with locked(tmp_path):
+        pass
+
+
+def test_the_lock_of_another_host_is_believed(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text(json.dumps({"host": "elsewhere", "pid": 7}))
+    with (
+        pytest.raises(RunError, match=r"in use by process 7 on elsewhere; if that one is gone, remove .*\.lock"),
+        locked(tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_run_that_is_asked_to_end_saves_first_and_goes_on_to_the_same_bytes(
+    number: signal.Signals, resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = resolve("cadence.keep_ledger=true", "stop.max_epochs=2")
+    run_job(config, tmp_path / "whole")
+    taken = list[int]()
+
+    def interrupted(*args: object) -> float:
+        taken.append(1)
+        if len(taken) == 7:
+            os.kill(os.getpid(), number)
+        return take_step(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(click, "take_step", interrupted)
+        with pytest.raises(Interrupted, match=r"ended as asked after step 7; the state is saved") as caught:
+            run_job(config, tmp_path / "parted")
+    assert caught.value.exit_status == 128 + number
+    run_job(config, tmp_path / "parted", resume=True)
+    for name in ("model/tables.safetensors", "model/dense.safetensors"):
+        assert (tmp_path / "parted" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert read_ledger(tmp_path / "parted").tobytes() == read_ledger(tmp_path / "whole").tobytes()
+    assert len(read_ledger(tmp_path / "whole")) == 4000
+
+
+def test_a_ledger_forgets_what_will_be_done_again(resolve: Resolve, tmp_path: Path) -> None:
+    run_job(resolve("cadence.keep_ledger=true"), tmp_path / "run")
+    with next((tmp_path / "run" / "ledger").iterdir()).open("ab") as file:
+        file.write(b"torn")
+    forget_behind(tmp_path / "run", 3)
+    entries = read_ledger(tmp_path / "run")
+    assert sorted(set(entries["step"].tolist())) == [1, 2, 3]
+    assert len(entries) == 300
