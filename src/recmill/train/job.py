@@ -31,6 +31,10 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
         with group.together():  # a mistake in the settings or the data leaves no directory behind
             inputs = stack.enter_context(Inputs(config))
             refuse_large_batch(config, inputs)
+            if is_sharded:
+                from recmill.train.sharded import refuse_sharded  # TorchRec costs seconds
+
+                refuse_sharded(config, world)
             if config.warm_start.from_dir and not resume:
                 refuse_warm_start(config, run_dir)
         with group.together():

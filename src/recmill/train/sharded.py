@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from recmill.data.batch import Position
 from recmill.data.split import SplitName
-from recmill.embeddings.plan import ShardPlan
+from recmill.embeddings.plan import ShardPlan, refuse_unfit
 from recmill.embeddings.shard import Exchange, ShardedTables, make_shard_plan
 from recmill.errors import ConfigError, NonFiniteLoss
 from recmill.memory import keep_freed_memory
@@ -60,7 +60,6 @@ class ShardedParts:
 def assemble_sharded(config: TrainConfig, group: Group) -> ShardedParts:
     """A run's parts with their first values, which depend on the settings alone and not on the number of processes."""
     world = group.world
-    refuse_sharded(config, world)
     use_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // world.local_size))
     model = build_model(config).to(world.device)
     tables = ShardedTables(group.from_main(plan_shards(config, world)), config.tables, seed=config.seed, group=group)
@@ -93,6 +92,7 @@ def device_memory_bytes(world: World) -> int:
 
 def refuse_sharded(config: TrainConfig, world: World) -> None:
     """Complain about settings that several processes, or TorchRec, cannot honour."""
+    refuse_unfit(config.sharding, config.tables, config.model.table_dim, table_specs(config))
     lanes = config.data.lanes_used
     if world.size > lanes:
         raise ConfigError(
