@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from recmill.data.synthetic import SynthSpec, write_criteo
 from recmill.embeddings.piece import What
+from recmill.train.ledger import ENTRY, LEDGER
 from recmill.train.saved_tables import Extent, SavedTables
 from tests.laws.world import CALM, assert_same_world, train_with
 
@@ -64,6 +65,10 @@ def test_two_processes_are_as_one(words: list[str], alone: Path, tmp_path: Path)
     """Rows, copies and whole tables in one plan; validation limited, so that all read it and each keeps a share."""
     results = train_with(2, words, tmp_path / "two", MIXED)
     assert results["processes"] == 2
+    by_rank = [np.bincount(np.fromfile(tmp_path / "two" / LEDGER / f"{rank:05}.bin", ENTRY)["step"]) for rank in (0, 1)]
+    short = (by_rank[0] + by_rank[1] < 60) & (np.arange(len(by_rank[0])) > 0)
+    assert short.any(), "the last batches are short"
+    assert (np.abs(by_rank[0] - by_rank[1])[short] <= 1).all(), "and dealt out evenly"
     assert_same_world(alone, tmp_path / "two")
     assert_same_tables(alone, tmp_path / "two")
 

@@ -44,8 +44,11 @@ def part_of(world: World) -> Part:
 class GlobalBatches:
     """A stream's batches, agreed with all processes; every process has to ask for each of them."""
 
-    def __init__(self, stream: Stream, group: Group, num_lanes: int, start: Position | None) -> None:
+    def __init__(
+        self, stream: Stream, group: Group, num_lanes: int, start: Position | None = None, *, full_rows: int = 0
+    ) -> None:
         self._stream = stream
+        self._full_rows = full_rows  # of a batch; shorter ones are dealt out evenly
         self._group = group
         self._num_lanes = num_lanes
         size = group.world.size
@@ -69,8 +72,17 @@ class GlobalBatches:
             self.trailing_skipped = int(self._group.add_up(np.array([self._stream.trailing_skipped], float))[0])
             raise StopIteration
         columns = batch.columns if batch else self._stream.room_for(0)
+        if known[:, 0].sum() < self._full_rows and np.ptp(known[:, 0]) > 1:
+            columns, known[:, 0] = self._balanced(columns, int(known[:, 0].sum()))
         rows_of_ranks = tuple(known[:, 0].tolist())
         return GlobalBatch(columns, rows_of_ranks, int(known[:, 1].sum()), self._whole(known[:, 3:]))
+
+    def _balanced(self, columns: Columns, num_rows: int) -> tuple[Columns, NDArray[np.int64]]:
+        """The rows of a short batch, of which some processes have read more than others, dealt out evenly."""
+        size, rank = self._group.world.size, self._group.world.rank
+        ends = num_rows * np.arange(size + 1) // size
+        everyones = Columns(*(self._group.join_rows(column) for column in columns))
+        return everyones.rows(int(ends[rank]), int(ends[rank + 1])), np.diff(ends)
 
     def _whole(self, cursors: NDArray[np.int64]) -> Position:
         """Lane i stands with process i mod size."""

@@ -272,7 +272,8 @@ class ShardedTask:
     def open_steps(self, start: Position | None) -> Iterator[ShardedSteps]:
         """Steps from a position on."""
         with self.inputs.open_training(start, part_of(self.group.world)) as stream:
-            batches = GlobalBatches(stream, self.group, self.config.data.lanes_used, start)
+            data = self.config.data
+            batches = GlobalBatches(stream, self.group, data.lanes_used, start, full_rows=data.global_batch)
             yield ShardedSteps(self.state, batches, self.group, self.signals, self.clock)
 
     def evaluate(self, split: SplitName) -> ClickEvaluation:
@@ -282,7 +283,7 @@ class ShardedTask:
         metrics, num_skipped, is_whole = ClickMetrics(), 0, True
         self.state.parallel.eval()
         with self.inputs.open_evaluation(split, part) as stream, torch.no_grad():
-            agreed = GlobalBatches(stream, self.group, world.size, None)
+            agreed = GlobalBatches(stream, self.group, world.size)
             for batch in cut_batches(stream, self.group, limit) if limit else agreed:
                 exchange = self.state.tables.start(batch.columns.ids, batch.padded_rows)
                 logits = score(self.state, Sent(batch, exchange), Clock()).cpu().numpy()
