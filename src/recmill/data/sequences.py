@@ -244,6 +244,8 @@ def _row_keys(key: np.uint64, epochs: NDArray[np.int64], windows: NDArray[np.int
 class WindowStream:
     """Batches of windows from a position on; an iterator."""
 
+    trailing_skipped = 0  # bad rows were refused when the events were prepared
+
     def __init__(
         self,
         sequences: Sequences,

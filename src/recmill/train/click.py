@@ -1,49 +1,22 @@
 """Click models as a task: batches of rows, a step on each, and their metrics."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 
 from recmill.data.batch import Position
 from recmill.data.split import SplitName
-from recmill.data.stream import Stream
 from recmill.train.config import TrainConfig
 from recmill.train.evaluate import ClickEvaluation, evaluate
 from recmill.train.inputs import Inputs
-from recmill.train.limits import refuse_no_step
+from recmill.train.limits import least_rows
+from recmill.train.local_steps import LocalSteps
 from recmill.train.signals import Signals
 from recmill.train.step import Parts, take_step
-from recmill.train.task import Taken
-
-
-@dataclass
-class LocalSteps:
-    """The steps of a process that is alone."""
-
-    parts: Parts
-    stream: Stream
-    signals: Signals
-    trailing_skipped: int = 0
-
-    def take(self, step: int) -> Taken | None:
-        """Read a batch, train on it."""
-        data = self.parts.config.data
-        least_rows = data.global_batch if data.drop_last else 1
-        began = time.perf_counter()
-        batch = next(self.stream, None)
-        if batch is None:
-            self.trailing_skipped = self.stream.trailing_skipped
-            return None
-        if batch.num_rows < least_rows:
-            refuse_no_step(step, least_rows)
-            return None  # its rows are not spent: who goes on with more epochs trains on them
-        loss = take_step(self.parts, batch, step)
-        step_s = time.perf_counter() - began
-        return Taken(batch, loss, step_s, self.stream.blocked_s, self.signals.caught, batch.columns)
 
 
 @dataclass
@@ -71,7 +44,7 @@ class ClickTask:
     def open_steps(self, start: Position | None) -> Iterator[LocalSteps]:
         """Steps from a position on."""
         with self.inputs.open_training(start) as stream:
-            yield LocalSteps(self.state, stream, self.signals)
+            yield LocalSteps(stream, partial(take_step, self.state), least_rows(self.config.data), self.signals)
 
     def evaluate(self, split: SplitName) -> ClickEvaluation:
         """Score the rows of a split."""

@@ -1,5 +1,7 @@
 """When things are due, and when a run is over: pure functions of how far it has come."""
 
+from typing import Protocol
+
 from recmill.errors import ConfigError
 from recmill.train.cadence import Cadence, Stop
 from recmill.train.progress import Progress
@@ -43,6 +45,23 @@ def limit_reached(progress: Progress, stop: Stop) -> str | None:
         "patience": (progress.num_worse, stop.patience),
     }
     return next((name for name, (spent, limit) in spent_and_limit.items() if limit and spent >= limit), None)
+
+
+class BatchSettings(Protocol):
+    """What the data of every job say about batches."""
+
+    @property
+    def global_batch(self) -> int:
+        """Rows of a full one."""
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether only full ones are trained on."""
+
+
+def least_rows(data: BatchSettings) -> int:
+    """How many rows a batch has at least to be trained on."""
+    return data.global_batch if data.drop_last else 1
 
 
 def refuse_no_step(step: int, least_rows: int) -> None:

@@ -1,9 +1,9 @@
 """Sequence models as a task: batches of windows, a step on each, and ranks of what came next."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +19,12 @@ from recmill.memory import keep_freed_memory
 from recmill.models.baselines import Scorer
 from recmill.ranking import Judge
 from recmill.train.assemble import use_threads
-from recmill.train.limits import refuse_no_step
+from recmill.train.limits import least_rows
+from recmill.train.local_steps import LocalSteps
 from recmill.train.sequence_config import SequenceConfig
 from recmill.train.sequence_evaluate import SequenceEvaluation, build_baselines, choose_users, judge
 from recmill.train.sequence_step import SequenceParts, build_sequence_parts, take_sequence_step
 from recmill.train.signals import Signals
-from recmill.train.task import Taken
-
-
-@dataclass
-class SequenceSteps:
-    """The steps of a process that is alone."""
-
-    parts: SequenceParts
-    stream: WindowStream
-    signals: Signals
-    trailing_skipped: int = 0
-
-    def take(self, step: int) -> Taken | None:
-        """Fill a batch, train on it."""
-        data = self.parts.config.data
-        least_rows = data.global_batch if data.drop_last else 1
-        began = time.perf_counter()
-        batch = next(self.stream, None)
-        blocked_s = time.perf_counter() - began
-        if batch is None:
-            return None
-        if batch.num_rows < least_rows:
-            refuse_no_step(step, least_rows)
-            return None  # its rows are not spent: who goes on with more epochs trains on them
-        loss = take_sequence_step(self.parts, batch, step)
-        return Taken(batch, loss, time.perf_counter() - began, blocked_s, self.signals.caught)
 
 
 @dataclass
@@ -84,10 +59,11 @@ class SequenceTask:
         return len(cut_windows(self.prepared.sequences, self.order).starts)
 
     @contextmanager
-    def open_steps(self, start: Position | None) -> Iterator[SequenceSteps]:
+    def open_steps(self, start: Position | None) -> Iterator[LocalSteps]:
         """Steps from a position on."""
         with WindowStream(self.prepared.sequences, self.order, self.config.masking, start=start) as stream:
-            yield SequenceSteps(self.state, stream, self.signals)
+            take_step = partial(take_sequence_step, self.state)
+            yield LocalSteps(stream, take_step, least_rows(self.config.data), self.signals)
 
     def evaluate(self, split: SplitName) -> SequenceEvaluation:
         """Rank what came next for the users of a split."""

@@ -31,7 +31,7 @@ from recmill.train.config import TrainConfig
 from recmill.train.evaluate import ClickEvaluation, batch_limit
 from recmill.train.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
 from recmill.train.inputs import Inputs
-from recmill.train.limits import refuse_no_step
+from recmill.train.limits import least_rows, refuse_no_step
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.precision import LossScale
 from recmill.train.signals import Signals
@@ -163,15 +163,14 @@ class ShardedSteps:
     def take(self, step: int) -> Taken | None:
         """Train on a batch while the next one's ids travel."""
         began = time.perf_counter()
-        data = self._parts.config.data
-        least_rows = data.global_batch if data.drop_last else 1
+        least = least_rows(self._parts.config.data)
         sent = self._next if self._has_begun else self._send()
         self._has_begun, self._next = True, None
         if sent is None:
             self.trailing_skipped = self._batches.trailing_skipped
             return None
-        if sent.batch.num_rows < least_rows:
-            refuse_no_step(step, least_rows)
+        if sent.batch.num_rows < least:
+            refuse_no_step(step, least)
             return None
         move_rates(self._parts.config, self._parts.tables, self._parts.optimizer, step)
         train_at(self._parts.parallel, step)
