@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from recmill.models import attention
 from recmill.models.attention import Block, BlockStyle, Norm, SelfAttention, pack
+from recmill.models.dropout import train_at
 
 LENGTHS = np.array([3, 1, 7, 2, 12, 7, 1, 4])
 
@@ -50,6 +51,32 @@ def test_attention_is_that_of_each_sequence_alone(
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("min_events", [1, 10**6], ids=["many groups", "one group"])
+def test_a_part_of_a_batch_has_the_dropout_of_the_whole(
+    is_causal: bool, min_events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_MIN_GROUP_EVENTS", min_events)
+    block = Block(style(is_causal=is_causal, dropout_frac=0.3, attention_dropout_frac=0.4), 0)
+    train_at(block, 5)
+    inputs = torch.randn(int(LENGTHS.sum()), 8, generator=torch.Generator().manual_seed(1))
+    whole = block(inputs, pack(LENGTHS))
+    assert not torch.allclose(whole, block.eval()(inputs, pack(LENGTHS)))
+    train_at(block, 5)
+    for rows in (np.arange(0, 8, 2), np.arange(1, 8, 2), np.array([2])):
+        events = np.isin(np.repeat(np.arange(8), LENGTHS), rows)
+        part = block(inputs[events], pack(LENGTHS[rows], rows))
+        torch.testing.assert_close(part, whole[events])
+
+
+def test_no_sequence_gives_no_event_and_a_gradient_of_zeros() -> None:
+    block = Block(style(dropout_frac=0.3, attention_dropout_frac=0.4), 0)
+    train_at(block, 5)
+    nothing = np.empty(0, np.int64)
+    block(torch.empty(0, 8), pack(nothing)).sum().backward()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in block.parameters())
 
 
 def test_a_packing_knows_ends_and_newest() -> None:

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -44,6 +45,14 @@ def test_a_mask_depends_on_seed_layer_and_step_alone() -> None:
     assert torch.equal(first, mask(0, "top", 7))
     for other in (mask(1, "top", 7), mask(0, "bottom", 7), mask(0, "top", 8)):
         assert not torch.equal(first, other)
+
+
+def test_a_row_keeps_its_mask_among_other_rows() -> None:
+    layer = Dropout(0.25, 0, "top", 0)
+    train_at(layer, 3)
+    whole = layer(torch.ones(50, 3, 7))
+    some = np.array([40, 3, 17], np.uint64)
+    assert torch.equal(layer(torch.ones(3, 3, 7), some), whole[some.astype(np.int64)])
 
 
 def test_dropout_keeps_the_mean_and_rests_while_judging() -> None:

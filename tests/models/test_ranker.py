@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from recmill.embeddings.local import LocalTables
@@ -10,9 +11,10 @@ from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.errors import ConfigError
 from recmill.models.attention import pack
 from recmill.models.bert4rec import Bert4RecConfig
+from recmill.models.dropout import train_at
 from recmill.models.encoder import SequenceModelSettings
 from recmill.models.losses import Sampled
-from recmill.models.ranker import Ranker, resolve_sequence_model
+from recmill.models.ranker import WHOLE, Ranker, Share, resolve_sequence_model
 from recmill.models.sasrec import SasRecConfig
 
 NUM_ITEMS, MAX_LENGTH = 20, 6
@@ -56,6 +58,33 @@ def test_sampling_every_item_once_is_the_full_loss(name: str) -> None:
     parameters = list(ranker.parameters())
     for ours, theirs in zip(
         torch.autograd.grad(sampled, parameters), torch.autograd.grad(full, parameters), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["full", "sampled"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_shares_of_processes_add_up_to_the_whole(name: str, kind: str) -> None:
+    """Losses and gradients, with dropout; the last process has no sequence at all."""
+    config = CONFIGS[name].model_copy(update={"dropout_frac": 0.3, "attention_dropout_frac": 0.3})
+    ranker = Ranker(config, NUM_ITEMS, MAX_LENGTH, None, seed=1)  # type: ignore[arg-type]
+    train_at(ranker, 2)
+    sampled = Sampled(torch.tensor([2, 11, 12]), torch.zeros(3))
+
+    def loss_of(rows: NDArray[np.int64] | None) -> torch.Tensor:
+        chosen = np.arange(3) if rows is None else rows
+        events = np.isin(np.repeat(np.arange(3), LENGTHS), chosen)
+        share = WHOLE if rows is None else Share(rows, float(np.count_nonzero(TARGETS)))
+        batch = (IDS[events], TARGETS[events], LENGTHS[chosen])
+        return ranker.full_loss(*batch, 0.1, share) if kind == "full" else ranker.sampled_loss(*batch, sampled, share)
+
+    expected = loss_of(None)
+    actual = torch.stack([loss_of(rows) for rows in (np.array([0, 2]), np.array([1]), np.empty(0, np.int64))]).sum()
+    torch.testing.assert_close(actual, expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(actual, list(ranker.parameters())),
+        torch.autograd.grad(expected, list(ranker.parameters())),
+        strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 

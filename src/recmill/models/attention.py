@@ -16,6 +16,7 @@ from recmill.models.dropout import Dropout
 from recmill.models.mlp import layer_stream
 
 # Legend: B sequences, N events of all of them, L length, D dimension, H heads, G sequences of a group.
+# For dropout an event is called by its sequence and how many follow it, as 64 bits: sequence · head · events behind.
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
@@ -30,6 +31,7 @@ class Group(NamedTuple):
     is_event: Tensor  # (G, L)
     flat_places: Tensor  # of the events in (G·L)
     events: Tensor  # the same events among the packed ones
+    rows: NDArray[np.uint64]  # (G) the numbers of the sequences
 
 
 class Packing(NamedTuple):
@@ -39,18 +41,30 @@ class Packing(NamedTuple):
     back: Tensor  # (N) where each event stands among those of all groups, one behind the other
     from_end: Tensor  # (N) how many events of the same sequence follow
     last: Tensor  # (B) the place of each sequence's newest event
+    names: NDArray[np.uint64]  # (N) what each event is called
 
 
-def pack(lengths: NDArray[np.int64]) -> Packing:
-    """The packing of sequences of these lengths, which lie end to end; each has at least one event."""
+def pack(lengths: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Packing:
+    """The packing of sequences of these lengths, which lie end to end; each has at least one event.
+
+    `rows` are their numbers in a batch of which these may be a part.
+    """
+    numbers = np.arange(len(lengths)).astype(np.uint64) if rows is None else rows.astype(np.uint64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     num_events = int(offsets[-1])
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    from_end = offsets[rows + 1] - 1 - np.arange(num_events)
-    groups = tuple(_group(offsets[:-1][chosen], lengths[chosen]) for chosen in _cut_by_length(lengths))
+    rows_of_events = np.repeat(np.arange(len(lengths)), lengths)
+    from_end = offsets[rows_of_events + 1] - 1 - np.arange(num_events)
+    groups = tuple(_group(offsets[:-1][chosen], lengths[chosen], numbers[chosen]) for chosen in _cut_by_length(lengths))
     back = torch.empty(num_events, dtype=torch.int64)
     back[torch.cat([group.events for group in groups])] = torch.arange(num_events)
-    return Packing(groups, back, torch.from_numpy(from_end), torch.from_numpy(offsets[1:] - 1))
+    names = _name_events(numbers[rows_of_events], np.zeros(1, np.uint64), from_end)
+    return Packing(groups, back, torch.from_numpy(from_end), torch.from_numpy(offsets[1:] - 1), names)
+
+
+def _name_events(
+    rows: NDArray[np.uint64], heads: NDArray[np.uint64], from_end: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    return (rows << np.uint64(32)) + (heads << np.uint64(16)) + from_end.astype(np.uint64)
 
 
 def _cut_by_length(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -62,18 +76,18 @@ def _cut_by_length(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         if (end - start) * length >= _MIN_GROUP_EVENTS:
             groups.append(order[start:end])
             start = end
-    if start < len(order):
+    if start < len(order) or not groups:  # of no sequences at all there is one group, which is empty
         groups.append(order[start:])
     return groups
 
 
-def _group(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Group:
-    longest = int(lengths.max())
+def _group(starts: NDArray[np.int64], lengths: NDArray[np.int64], rows: NDArray[np.uint64]) -> Group:
+    longest = int(lengths.max(initial=1))
     missing = (longest - lengths)[:, None]
     is_event = np.arange(longest) >= missing
     flat_places = np.flatnonzero(is_event)
     events = (starts[:, None] + np.arange(longest) - missing).reshape(-1)[flat_places]
-    return Group(torch.from_numpy(is_event), torch.from_numpy(flat_places), torch.from_numpy(events))
+    return Group(torch.from_numpy(is_event), torch.from_numpy(flat_places), torch.from_numpy(events), rows)
 
 
 class BlockStyle(NamedTuple):
@@ -99,17 +113,16 @@ class SelfAttention(nn.Module):
         self._heads, self._is_causal = style.num_heads, style.is_causal
         self.qkv = seeded_linear(style.dim, 3 * style.dim, style, *name, "qkv")
         self.out = seeded_linear(style.dim, style.dim, style, *name, "out")
-        frac = style.attention_dropout_frac
-        self.dropout = Dropout(frac, style.seed, *name, "attention") if frac else None
+        self.dropout = Dropout(style.attention_dropout_frac, style.seed, *name, "attention")
 
     def forward(self, inputs_ND: Tensor, packing: Packing) -> Tensor:
         """(N, D) → (N, D)."""
         qkv = self.qkv(inputs_ND)
-        pieces = [self._attend(qkv, group, number) for number, group in enumerate(packing.groups)]
+        pieces = [self._attend(qkv, group) for group in packing.groups]
         mixed: Tensor = self.out(torch.cat(pieces)[packing.back])
         return mixed
 
-    def _attend(self, qkv: Tensor, group: Group, number: int) -> Tensor:
+    def _attend(self, qkv: Tensor, group: Group) -> Tensor:
         """The mixed values of a group's events, in the order of `group.events`."""
         G, L = group.is_event.shape
         dim = qkv.shape[1] // 3
@@ -122,8 +135,10 @@ class SelfAttention(nn.Module):
         # a place that is no event may look at nothing; what comes out there is dropped, but must not be NaN
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=3)
-        if self.dropout is not None:
-            weights = self.dropout(weights, number)
+        if self.training and self.dropout.frac:
+            heads, from_end = np.arange(self._heads, dtype=np.uint64), np.arange(L)[::-1]
+            names = _name_events(group.rows[:, None, None], heads[:, None], from_end)
+            weights = self.dropout(weights, names.ravel())
         mixed = (weights @ values).transpose(1, 2).reshape(G * L, dim)
         out: Tensor = mixed[group.flat_places]
         return out
@@ -141,24 +156,20 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[style.activation]()
         self.narrow = seeded_linear(style.hidden_dim, style.dim, style, "block", number, "narrow")
         self.hidden_norm = nn.LayerNorm(style.dim, eps=1e-8 if style.is_causal else 1e-12)
-        self.dropouts = nn.ModuleList(dropout_layer(style, "block", number, i) for i in range(2))
+        self.dropouts = nn.ModuleList(Dropout(style.dropout_frac, style.seed, "block", number, i) for i in range(2))
 
     def forward(self, inputs_ND: Tensor, packing: Packing) -> Tensor:
         """(N, D) → (N, D)."""
+        names = packing.names
         if self._is_pre:
-            inputs_ND = inputs_ND + self.dropouts[0](self.attention(self.attention_norm(inputs_ND), packing))
-            return inputs_ND + self.dropouts[1](self._transform(self.hidden_norm(inputs_ND)))  # type: ignore[no-any-return]
-        inputs_ND = self.attention_norm(inputs_ND + self.dropouts[0](self.attention(inputs_ND, packing)))
-        return self.hidden_norm(inputs_ND + self.dropouts[1](self._transform(inputs_ND)))  # type: ignore[no-any-return]
+            inputs_ND = inputs_ND + self.dropouts[0](self.attention(self.attention_norm(inputs_ND), packing), names)
+            return inputs_ND + self.dropouts[1](self._transform(self.hidden_norm(inputs_ND)), names)  # type: ignore[no-any-return]
+        inputs_ND = self.attention_norm(inputs_ND + self.dropouts[0](self.attention(inputs_ND, packing), names))
+        return self.hidden_norm(inputs_ND + self.dropouts[1](self._transform(inputs_ND), names))  # type: ignore[no-any-return]
 
     def _transform(self, inputs_ND: Tensor) -> Tensor:
         transformed: Tensor = self.narrow(self.activation(self.widen(inputs_ND)))
         return transformed
-
-
-def dropout_layer(style: BlockStyle, *name: str | int) -> nn.Module:
-    """Dropout with masks of its own, or nothing."""
-    return Dropout(style.dropout_frac, style.seed, *name) if style.dropout_frac else nn.Identity()
 
 
 def seeded_linear(in_width: int, width: int, style: BlockStyle, *name: str | int) -> nn.Linear:

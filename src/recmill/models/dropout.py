@@ -1,4 +1,7 @@
-"""Dropout whose masks depend on the seed, the layer and the step alone, so that a resumed run draws the same ones."""
+"""Dropout whose masks depend on the seed, the layer, the step and what a row is called, and on nothing else.
+
+A resumed run draws the same ones, and so does a process that has some of a batch's rows, if it is told their names.
+"""
 
 import numpy as np
 import torch
@@ -12,13 +15,17 @@ _BITS = 16  # of a random word for each place; four places share one
 
 
 @njit(nogil=True, parallel=True, cache=True)
-def _fill_factors(key: np.uint64, threshold: np.uint64, kept: np.float32, out: NDArray[np.float32]) -> None:
-    """`kept`, or 0 where sixteen random bits are below the threshold."""
-    for block in prange((len(out) + 1023) // 1024):
-        for word in range(block * 256, min(block * 256 + 256, (len(out) + 3) // 4)):
-            bits = mix64(uint64(key) ^ uint64(word))
-            for i in range(4 * word, min(4 * word + 4, len(out))):
-                out[i] = kept if (bits & uint64(0xFFFF)) >= threshold else np.float32(0)
+def _fill_factors(
+    key: np.uint64, names: NDArray[np.uint64], threshold: np.uint64, kept: np.float32, out: NDArray[np.float32]
+) -> None:
+    """`kept`, or 0 where sixteen random bits are below the threshold; places of a row are counted from its end."""
+    width = out.shape[1]
+    for row in prange(len(names)):
+        own = mix64(uint64(key) ^ uint64(names[row]))
+        for word in range((width + 3) // 4):
+            bits = mix64(own ^ uint64(word))
+            for i in range(4 * word, min(4 * word + 4, width)):
+                out[row, width - 1 - i] = kept if (bits & uint64(0xFFFF)) >= threshold else np.float32(0)
                 bits >>= uint64(16)
 
 
@@ -34,15 +41,16 @@ class Dropout(nn.Module):
         self.step = 0  # of the batch to come
         self._seed, self._name = seed, name
 
-    def forward(self, inputs: Tensor, piece: int = 0) -> Tensor:
-        """Any shape → the same; a layer that is called several times in a step numbers the pieces."""
-        if not self.training:
+    def forward(self, inputs: Tensor, names: NDArray[np.uint64] | None = None) -> Tensor:
+        """Any shape → the same; `names` are those of its rows, of which there may be several axes, or their numbers."""
+        if not self.training or not self.frac:
             return inputs
-        key = stream_key(self._seed, "dropout", *self._name, self.step, *([piece] if piece else []))
-        factors = np.empty(inputs.numel(), np.float32)
-        _fill_factors(
-            np.uint64(key), np.uint64(round(self.frac * (1 << _BITS))), np.float32(1 / (1 - self.frac)), factors
-        )
+        if names is None:
+            names = np.arange(len(inputs), dtype=np.uint64)
+        key = stream_key(self._seed, "dropout", *self._name, self.step)
+        factors = np.empty((len(names), inputs.numel() // max(1, len(names))), np.float32)
+        threshold = np.uint64(round(self.frac * (1 << _BITS)))
+        _fill_factors(np.uint64(key), names, threshold, np.float32(1 / (1 - self.frac)), factors)
         return inputs * torch.from_numpy(factors).view(inputs.shape).to(inputs.device, inputs.dtype)
 
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from recmill.config import Settings
 from recmill.errors import ConfigError
-from recmill.models.attention import Activation, Block, BlockStyle, Norm, Packing, dropout_layer, run_blocks
+from recmill.models.attention import Activation, Block, BlockStyle, Norm, Packing, run_blocks
+from recmill.models.dropout import Dropout
 from recmill.models.mlp import layer_stream
 
 # Legend: N events of all sequences, D dimension, L longest sequence.
@@ -70,14 +71,14 @@ class Encoder(nn.Module):
         nn.init.normal_(positions, 0.0, config.position_std, generator=layer_stream(style.seed, "positions"))
         self.positions = nn.Parameter(positions)
         self.input_norm = nn.LayerNorm(style.dim, eps=1e-12) if config.input_norm else nn.Identity()
-        self.dropout = dropout_layer(style, "input")
+        self.dropout = Dropout(style.dropout_frac, style.seed, "input")
         self.blocks = nn.ModuleList(Block(style, number) for number in range(config.num_blocks))
         self.final_norm = nn.LayerNorm(style.dim, eps=1e-8) if config.final_norm else nn.Identity()
 
     def forward(self, emb_ND: Tensor, packing: Packing) -> Tensor:
         """(N, D) → (N, D); the newest event of a sequence has the last position."""
         positions_ND = self.positions[self._max_length - 1 - packing.from_end]
-        hidden_ND = self.dropout(self.input_norm(emb_ND * self._factor + positions_ND))
+        hidden_ND = self.dropout(self.input_norm(emb_ND * self._factor + positions_ND), packing.names)
         encoded: Tensor = self.final_norm(run_blocks(self.blocks, hidden_ND, packing))
         return encoded
 

@@ -1,6 +1,6 @@
 """A sequence model with its item vectors: scores of all items, and the loss over what is to be guessed."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,16 @@ def resolve_sequence_model(given: object) -> object:
 SequenceModelConfig = Annotated[Bert4RecConfig | SasRecConfig, BeforeValidator(resolve_sequence_model)]
 
 
+class Share(NamedTuple):
+    """What a process that has some sequences of a batch knows of the whole."""
+
+    rows: NDArray[np.int64] | None  # (B) the numbers of its sequences; None: it has them all
+    mean_of: float | None  # by how much the sum of its losses is divided; None: by their number
+
+
+WHOLE = Share(None, None)
+
+
 class Ranker(nn.Module):
     """Layers, and item vectors that are a weight like others or, with `tables`, rows of the engine's.
 
@@ -69,19 +79,28 @@ class Ranker(nn.Module):
         return self._tables.look_up(ids.numpy().reshape(-1, 1)).squeeze(1)
 
     def full_loss(
-        self, ids: NDArray[np.int64], targets: NDArray[np.int64], lengths: NDArray[np.int64], smoothing: float
+        self,
+        ids: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        smoothing: float,
+        share: Share = WHOLE,
     ) -> Tensor:
         """The mean loss of all targets (N, 0 where there is none) among all items."""
         assert self.item_vectors is not None
         places = torch.from_numpy(np.flatnonzero(targets))
-        hidden_ND = self.layers(self.look_up(torch.from_numpy(ids)), pack(lengths))
+        hidden_MD = self.layers(self.look_up(torch.from_numpy(ids)), pack(lengths, share.rows))[places]
         wanted = torch.from_numpy(targets)[places] - 1
-        return full_softmax_loss(
-            hidden_ND[places], wanted, self.output_weights(), self.layers.output_bias, smoothing=smoothing
-        )
+        weights, bias = self.output_weights(), self.layers.output_bias
+        return full_softmax_loss(hidden_MD, wanted, weights, bias, smoothing=smoothing, mean_of=share.mean_of)
 
     def sampled_loss(
-        self, ids: NDArray[np.int64], targets: NDArray[np.int64], lengths: NDArray[np.int64], sampled: Sampled
+        self,
+        ids: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        sampled: Sampled,
+        share: Share = WHOLE,
     ) -> Tensor:
         """The mean loss of all targets among themselves and the sampled items."""
         places = torch.from_numpy(np.flatnonzero(targets))
@@ -91,13 +110,13 @@ class Ranker(nn.Module):
         wanted_ids = [torch.from_numpy(ids)] + ([wanted, sampled.items] if own is None else [])
         vectors = torch.split(self.look_up(torch.cat(wanted_ids)), [len(each) for each in wanted_ids])
         wanted_MD, sampled_CD = (own[wanted - 1], own[sampled.items - 1]) if own is not None else vectors[1:]
-        hidden_MD = self.layers(vectors[0], pack(lengths))[places]
+        hidden_MD = self.layers(vectors[0], pack(lengths, share.rows))[places]
         bias = self.layers.output_bias
         if bias is not None:  # a score of its own is one more dimension, in which every sequence has a 1
             hidden_MD = torch.cat([hidden_MD, torch.ones_like(hidden_MD[:, :1])], dim=1)
             wanted_MD = torch.cat([wanted_MD, bias[wanted - 1, None]], dim=1)
             sampled_CD = torch.cat([sampled_CD, bias[sampled.items - 1, None]], dim=1)
-        return sampled_softmax_loss(hidden_MD, wanted, wanted_MD, sampled, sampled_CD)
+        return sampled_softmax_loss(hidden_MD, wanted, wanted_MD, sampled, sampled_CD, mean_of=share.mean_of)
 
     def output_weights(self) -> Tensor:
         """(V, D): what scores are made with."""
