@@ -18,7 +18,7 @@ from recmill.models.sasrec import SasRecConfig
 from recmill.ranking import Judge, Protocol
 from recmill.train.assemble import use_threads
 from recmill.train.sequence_config import SequenceConfig
-from recmill.train.sequence_evaluate import count_items, judge
+from recmill.train.sequence_evaluate import count_items, cut_blocks, judge
 from recmill.train.sequence_step import SequenceParts, build_sequence_parts
 
 
@@ -35,14 +35,8 @@ def make_up(num_users: int, num_items: int) -> Sequences:
 def time_recmill(parts: SequenceParts, sequences: Sequences, protocol: Protocol) -> float:
     """Seconds of an evaluation."""
     began = time.perf_counter()
-    judge(
-        parts.model,
-        sequences,
-        "test",
-        Judge(protocol, count_items(sequences)),
-        heldout_users(sequences, "test"),
-        parts.config.data.eval_batch,
-    )
+    blocks = cut_blocks(heldout_users(sequences, "test"), sequences.num_items, parts.config.data.eval_batch)
+    judge(parts.model, sequences, "test", Judge(protocol, count_items(sequences)), blocks)
     return time.perf_counter() - began
 
 
@@ -76,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     config = SequenceConfig(model=SasRecConfig(embedding_dim=args.dim))
     parts = build_sequence_parts(config, count_items(sequences))
     parts.model.eval()
-    judge(parts.model, sequences, "test", Judge(protocol, count_items(sequences)), np.arange(2), 2)  # compiles
+    judge(parts.model, sequences, "test", Judge(protocol, count_items(sequences)), [np.arange(2)])  # compiles
     contenders = {
         "recmill": lambda: time_recmill(parts, sequences, protocol),
         "plain": lambda: time_plain(parts, sequences, max(protocol.cutoffs)),

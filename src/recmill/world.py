@@ -8,7 +8,7 @@ import ctypes
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from recmill.errors import ConfigError, PeerFailed, RecmillError
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.distributed import ProcessGroup
 
 # How each launcher says rank, size, local rank and number of processes on this host. The first that says all four
@@ -44,6 +45,7 @@ _DIALECTS: tuple[tuple[str, tuple[str, str, str, str]], ...] = (
 DEFAULT_PORT = 29400
 PORTS_OF_JOBS = 10_000  # a job of Slurm takes one of so many, by its number
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl.h
+_SMALL_TENSOR = 1 << 18  # numbers: such tensors travel together, larger ones alone and without a copy
 TIMEOUT_S = 300.0  # how long one process waits for another before it takes it for lost
 
 
@@ -182,6 +184,27 @@ class Group:
         total = torch.from_numpy(values.copy()).to(self._device)
         dist.all_reduce(total)
         return np.asarray(total.cpu().numpy())
+
+    def average(self, tensors: "Sequence[Tensor]") -> None:
+        """Put the mean over all processes in the place of what each has.
+
+        The sums are made in an order that the sizes of the tensors decide, so that a run that is started again makes
+        the same ones; torch's own data-parallel wrapper deals its tensors out anew after the first step.
+        """
+        if self.world.size == 1:
+            return
+        import torch
+        import torch.distributed as dist
+
+        small = [tensor for tensor in tensors if tensor.numel() < _SMALL_TENSOR]
+        flat = [torch.cat([tensor.reshape(-1) for tensor in small])] if small else []
+        for whole in (*flat, *(tensor for tensor in tensors if tensor.numel() >= _SMALL_TENSOR)):
+            dist.all_reduce(whole)
+            whole /= self.world.size
+        start = 0
+        for tensor in small:
+            tensor.copy_(flat[0][start : start + tensor.numel()].view_as(tensor))
+            start += tensor.numel()
 
     def stack(self, values: NDArray[Any]) -> NDArray[Any]:
         """What each process has, an array of the same shape, in the order of their ranks along a new first axis."""

@@ -133,7 +133,7 @@ def test_directories_of_the_other_kind_are_refused(
 
 
 OPTIONS = [
-    (("train", "sasrec", "--procs", "2"), "--procs 2: sequence models train in one process so far"),
+    (("train", "sasrec", "--max-restarts", "2"), "--max-restarts 2 is about the processes that --procs N starts"),
     (("train", "sasrec", "--schema", "criteo"), "--schema criteo does nothing for a sequence model"),
     (("prepare", "--preset", "goodreads", "--modulo", "5"), "--modulo does nothing for --preset goodreads"),
     (("prepare", "--preset", "mlperf", "--min-length", "5"), "--min-length does nothing for --preset mlperf"),
@@ -203,3 +203,15 @@ def test_a_plan_tells_the_memory_by_what_takes_it(run_dir: Path, capsys: pytest.
     assert (status, "give --data DIR or --items N" in err) == (2, True)
     status, _, err = told(capsys, "plan", "demo", "--items", "5")
     assert (status, "--items 5 is for sequence models" in err) == (2, True)
+
+
+def test_a_plan_of_several_processes_is_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("plan", "goodreads", "--items", "1000000", "--memory", "8GiB")
+    alone, four = (json.loads(told(capsys, *words, *more, "--json")[1]) for more in ((), ("--procs", "4")))
+    assert four["item_bytes"] == alone["item_bytes"], "a copy in every process"
+    assert 3 < alone["batch_bytes"] / four["batch_bytes"] < 5
+    assert four["memory_bytes"] == alone["memory_bytes"] // 4
+    status, out, _ = told(capsys, *words, "--procs", "4", "--device-memory", "1GiB")
+    assert (status, "for each of 4 processes; 1.00 GiB are there: does not fit" in out) == (2, True), out
+    status, _, err = told(capsys, *words, "--procs", "0")
+    assert (status, "--procs is 0" in err) == (2, True)

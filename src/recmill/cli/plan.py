@@ -64,9 +64,7 @@ def run_sharded(args: argparse.Namespace, config: "TrainConfig", memory: int) ->
     """The same for each of several processes."""
     from recmill.train.sharded_plan import plan_processes
 
-    if args.procs is None or args.procs < 1:
-        raise ConfigError(f"--procs is {args.procs}: tables are spread over at least one process; give --procs N")
-    device_memory = memory_bytes(args.device_memory) if args.device_memory else memory // args.procs
+    device_memory = process_memory(args, memory)
     plans = plan_processes(config, args.procs, device_memory)
     fits = all(plan.total_bytes <= device_memory for plan in plans)
     if args.json:
@@ -75,6 +73,15 @@ def run_sharded(args: argparse.Namespace, config: "TrainConfig", memory: int) ->
     else:
         show_processes(plans, device_memory)
     return 0 if fits else 2
+
+
+def process_memory(args: argparse.Namespace, memory: int) -> int:
+    """What there is for each of the processes."""
+    if args.procs is None and args.device_memory is None:
+        return memory
+    if args.procs is None or args.procs < 1:
+        raise ConfigError(f"--procs is {args.procs}: tables are spread over at least one process; give --procs N")
+    return memory_bytes(args.device_memory) if args.device_memory else memory // int(args.procs)
 
 
 def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
@@ -172,14 +179,14 @@ def run_sequences(args: argparse.Namespace, memory: int) -> int:
     from recmill.train.sequence_plan import make_sequence_plan
 
     config = sequences.resolved_config(args)
-    if args.procs is not None or args.device_memory is not None:
-        raise ConfigError("--procs and --device-memory: sequence models train in one process so far; leave them out")
+    num_procs = 1 if args.procs is None else args.procs
+    memory = process_memory(args, memory)
     if (args.items is None) == (not config.data.dir):
         raise ConfigError("a sequence model is as large as its catalogue: give --data DIR or --items N, one of them")
     num_items = args.items
     if num_items is None:
         num_items = open_prepared_sequences(Path(config.data.dir)).sequences.num_items
-    plan = make_sequence_plan(config, num_items)
+    plan = make_sequence_plan(config, num_items, num_procs)
     fits = plan.total_bytes <= memory
     if args.json:
         told = {**asdict(plan), "total_bytes": plan.total_bytes, "memory_bytes": memory, "fits": fits}
@@ -196,7 +203,8 @@ def run_sequences(args: argparse.Namespace, memory: int) -> int:
         f"{plan.whole_logits_bytes / GIB:.2f} GiB)"
     )
     print(f"evaluation: {plan.score_bytes / GIB:.3f} GiB of scores at a time")
-    verdict_of = f"memory: {plan.total_bytes / GIB:.2f} GiB for one process; {memory / GIB:.2f} GiB are there"
+    whose = "one process" if num_procs == 1 else f"each of {num_procs} processes"
+    verdict_of = f"memory: {plan.total_bytes / GIB:.2f} GiB for {whose}; {memory / GIB:.2f} GiB are there"
     advice = (
         ""
         if fits

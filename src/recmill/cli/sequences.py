@@ -113,30 +113,28 @@ def read_run_config(run_dir: Path) -> "SequenceConfig":
     return from_tree(SequenceConfig, read_toml(run_dir / CONFIG))
 
 
-def train(args: argparse.Namespace) -> int:
-    """Resolve the settings and train."""
+def chosen_config(args: argparse.Namespace) -> tuple["SequenceConfig", bool]:
+    """The settings, and whether a run that was started goes on with them."""
     from recmill.train.changes import refuse_changes
-    from recmill.train.sequence_job import run_sequence_job
 
-    refuse_several_processes(args)
-    config, resume = (resumed_config(args), True) if args.resume else (resolved_config(args), False)
+    if args.resume:
+        return resumed_config(args), True
+    config = resolved_config(args)
     if args.start_or_resume and holds_sequence_run(args.run):
         refuse_changes(read_run_config(args.run), config, args.run)
-        resume = True
-    results = run_sequence_job(config, args.run, resume=resume, overwrite=args.overwrite)
-    print_results(results, args.run)
-    return 0
+        return config, True
+    return config, False
 
 
-def refuse_several_processes(args: argparse.Namespace) -> None:
-    """Complain about what only click models can do so far."""
+def train(config: "SequenceConfig", args: argparse.Namespace, *, resume: bool) -> int:
+    """Train in this process, which may be one of several."""
+    from recmill.train.sequence_job import run_sequence_job
     from recmill.world import read_world
 
-    if args.procs is not None or args.max_restarts is not None or (size := read_world().size) > 1:
-        asked = f"--procs {args.procs}" if args.procs is not None else f"--max-restarts {args.max_restarts}"
-        if args.procs is None and args.max_restarts is None:
-            asked = f"a launcher has started {size} processes"
-        raise ConfigError(f"{asked}: sequence models train in one process so far; leave it out")
+    results = run_sequence_job(config, args.run, resume=resume, overwrite=args.overwrite)
+    if read_world().is_main:
+        print_results(results, args.run)
+    return 0
 
 
 def print_results(results: dict[str, Any], run_dir: Path) -> None:

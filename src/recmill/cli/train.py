@@ -50,10 +50,12 @@ def run(args: argparse.Namespace) -> int:
     """Resolve the settings and train."""
     from recmill.cli import sequences
 
+    is_several = args.procs is not None or args.max_restarts is not None
     if sequences.is_wanted(args):
-        return sequences.train(args)
+        settings, goes_on = sequences.chosen_config(args)
+        return start_processes(args) if is_several else sequences.train(settings, args, resume=goes_on)
     config, resume = chosen_config(args)
-    if args.procs is not None or args.max_restarts is not None:
+    if is_several:
         return start_processes(args)
     from recmill.train.job import run_job
     from recmill.world import read_world

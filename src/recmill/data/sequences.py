@@ -13,7 +13,7 @@ the newest event stands at the last one, in training as in evaluation.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
@@ -109,22 +109,34 @@ class WindowOrder:
 
 @dataclass(frozen=True)
 class SequenceBatch:
-    """Windows to train on, and the position behind them.
+    """A process's windows of a global batch, and what it knows of the whole.
 
     ids (N) are those the model sees, one window behind the other, lengths (B) of them; targets (N) what is to be
-    guessed at each place, PAD where nothing is.
+    guessed at each place, PAD where nothing is. A process may have no window of a short batch.
     """
 
     ids: NDArray[np.int64]
     targets: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    position: Position
+    rows: NDArray[np.int64]  # (B) the numbers of the windows in the global batch
+    num_rows: int  # of the global batch
+    num_targets: int  # of the global batch
+    position: Position  # behind it
     num_skipped: int = 0
 
-    @property
-    def num_rows(self) -> int:
-        """B."""
-        return len(self.lengths)
+    def part(self, part: Part) -> "SequenceBatch":
+        """The windows of one of several processes."""
+        if part.size == 1:
+            return self
+        is_own = np.arange(len(self.lengths)) % part.size == part.rank
+        events = np.repeat(is_own, self.lengths)
+        return replace(
+            self,
+            ids=self.ids[events],
+            targets=self.targets[events],
+            lengths=self.lengths[is_own],
+            rows=self.rows[is_own],
+        )
 
 
 @njit(nogil=True, cache=True)
@@ -287,9 +299,11 @@ class WindowStream:
             stop = min(stop, order.epochs * self.num_windows)
         if stop <= self._spent:
             raise StopIteration
-        places = np.arange(self._spent, stop)[self._part.rank :: self._part.size]
+        places = np.arange(self._spent, stop)
         self._spent = stop
-        return self._fill(places, Position((Cursor(stop // self.num_windows, 0, stop % self.num_windows),)))
+        position = Position((Cursor(stop // self.num_windows, 0, stop % self.num_windows),))
+        # a process fills the windows of all, which takes microseconds: so it knows how many targets they have
+        return self._fill(places, position).part(self._part)
 
     def __enter__(self) -> Self:
         return self
@@ -322,7 +336,10 @@ class WindowStream:
             keys = np.empty(len(numbers), np.uint64)
             _row_keys(self._rule.key, epochs, numbers, keys)
             _fill_masked(self._sequences.events, starts, offsets, keys, self._rule, ids, targets)
-        return SequenceBatch(ids, targets, lengths, position)
+        num_rows = len(lengths)
+        return SequenceBatch(
+            ids, targets, lengths, np.arange(num_rows), num_rows, int(np.count_nonzero(targets)), position
+        )
 
 
 class Histories(NamedTuple):

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.embeddings.local import LocalTables
+from recmill.embeddings.piece import Piece
 from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.world import Group
 
@@ -22,6 +23,10 @@ class CopiedTables(LocalTables):
     ) -> None:
         super().__init__(specs, dim, optimizer, seed=seed)
         self._group = group
+
+    def pieces_to_save(self) -> list[Piece]:
+        """All of them in the main process, none in the others."""
+        return self.pieces() if self._group.world.is_main else []
 
     def _receive(self, ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
         """Update with what all processes bring; each brings its share of a mean over processes."""

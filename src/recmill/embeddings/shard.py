@@ -361,7 +361,7 @@ class ShardedTables:
 
     def pieces_to_save(self) -> list[Piece]:
         """The same, except that the main process saves the copies."""
-        return self.pieces() if self._world.is_main else self._sharded_pieces()
+        return self._sharded_pieces() + (self._copies.pieces_to_save() if self._copies else [])
 
     def _sharded_pieces(self) -> list[Piece]:
         if self._model is None:

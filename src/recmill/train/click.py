@@ -7,16 +7,22 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from recmill.data.batch import Position
+from recmill.data.batch import Batch, Position
 from recmill.data.split import SplitName
 from recmill.train.config import TrainConfig
 from recmill.train.evaluate import ClickEvaluation, evaluate
 from recmill.train.inputs import Inputs
+from recmill.train.ledger import fingerprint
 from recmill.train.limits import least_rows
 from recmill.train.local_steps import LocalSteps
 from recmill.train.signals import Signals
 from recmill.train.step import Parts, take_step
+
+
+def _fingerprint(batch: Batch) -> NDArray[np.uint64]:
+    return fingerprint(batch.columns)
 
 
 @dataclass
@@ -44,7 +50,8 @@ class ClickTask:
     def open_steps(self, start: Position | None) -> Iterator[LocalSteps]:
         """Steps from a position on."""
         with self.inputs.open_training(start) as stream:
-            yield LocalSteps(stream, partial(take_step, self.state), least_rows(self.config.data), self.signals)
+            least = least_rows(self.config.data)
+            yield LocalSteps(stream, partial(take_step, self.state), _fingerprint, least, self.signals)
 
     def evaluate(self, split: SplitName) -> ClickEvaluation:
         """Score the rows of a split."""

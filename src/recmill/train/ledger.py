@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
+from recmill.data.sequences import SequenceBatch
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64
 
@@ -33,6 +34,26 @@ def fingerprint(columns: Columns) -> NDArray[np.uint64]:
     return np.asarray(_fingerprint(dense.view(np.uint32), columns.ids, labels.view(np.uint32)))
 
 
+@njit(nogil=True, cache=True)
+def _fingerprint_windows(
+    ids: NDArray[np.int64], targets: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    out = np.empty(len(lengths), np.uint64)
+    event = 0
+    for row in range(len(lengths)):
+        mixed = mix64(uint64(lengths[row]))
+        for _ in range(lengths[row]):
+            mixed = mix64(mix64(mixed ^ uint64(ids[event])) ^ uint64(targets[event]))
+            event += 1
+        out[row] = mixed
+    return out
+
+
+def fingerprint_windows(batch: SequenceBatch) -> NDArray[np.uint64]:
+    """One number for each window, by what is seen and what is to be guessed in it."""
+    return np.asarray(_fingerprint_windows(batch.ids, batch.targets, batch.lengths))
+
+
 class Ledger:
     """Adds a step's rows to the file of this process; what is written survives the process."""
 
@@ -40,10 +61,10 @@ class Ledger:
         (run_dir / LEDGER).mkdir(exist_ok=True)
         self._file = (run_dir / LEDGER / f"{rank:05}.bin").open("ab", buffering=0)
 
-    def note(self, step: int, columns: Columns) -> None:
+    def note(self, step: int, fingerprints: NDArray[np.uint64]) -> None:
         """One more step, the one that made `step`."""
-        entries = np.empty(columns.num_rows, ENTRY)
-        entries["step"], entries["row"] = step, fingerprint(columns)
+        entries = np.empty(len(fingerprints), ENTRY)
+        entries["step"], entries["row"] = step, fingerprints
         self._file.write(entries.tobytes())
 
     def close(self) -> None:

@@ -1,14 +1,18 @@
-"""The steps of a process that is alone, whatever it trains."""
+"""Steps in which a batch is read and then trained on, whatever is trained."""
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
-from recmill.data.batch import Batch
+import numpy as np
+from numpy.typing import NDArray
+
 from recmill.train.limits import refuse_no_step
 from recmill.train.signals import Signals
 from recmill.train.task import Taken
+from recmill.world import Group
 
 
 class Batches(Protocol):
@@ -27,12 +31,14 @@ class Batches(Protocol):
 
 @dataclass
 class LocalSteps:
-    """A batch is read, then trained on."""
+    """A batch is read, then trained on; of several processes, all have the same number of batches."""
 
     batches: Batches
     take_step: Callable[[Any, int], float]  # a batch and the number of finished steps → its loss
+    fingerprint: Callable[[Any], NDArray[np.uint64]]  # of each of a batch's rows in this process
     least_rows: int  # of a batch that is not dropped
     signals: Signals
+    group: Group = field(default_factory=Group)
     trailing_skipped: int = 0
 
     def take(self, step: int) -> Taken | None:
@@ -47,5 +53,8 @@ class LocalSteps:
             refuse_no_step(step, self.least_rows)
             return None  # its rows are not spent: who goes on with more epochs trains on them
         loss = self.take_step(batch, step)
-        columns = batch.columns if isinstance(batch, Batch) else None
-        return Taken(batch, loss, time.perf_counter() - began, blocked_s, self.signals.caught, columns)
+        mine = [time.perf_counter() - began, blocked_s, float(self.signals.caught)]
+        known = self.group.stack(np.array(mine))
+        # the clock of the main process is everybody's, and who was asked to end asks all
+        step_s, blocked_s, _ = known[0].tolist()
+        return Taken(batch, loss, step_s, blocked_s, int(known[:, 2].max()), partial(self.fingerprint, batch))

@@ -163,8 +163,8 @@ class Run:
         """One more step is done."""
         self._latest = progress
         self._interval.loss_sum += taken.loss * taken.spent.num_rows
-        if self._ledger and taken.columns:
-            self._ledger.note(progress.step, taken.columns)
+        if self._ledger and taken.fingerprint:
+            self._ledger.note(progress.step, taken.fingerprint())
         if self._world.is_main and self._line.wants_update:
             self._line.update(self._describe(progress))
 

@@ -97,8 +97,6 @@ class SequenceConfig(Settings):
                 "[tables] moves the rows that a batch has touched, and loss.kind = full touches all; "
                 "leave it out, or set loss.kind=sampled"
             )
-        if self.cadence.keep_ledger:
-            raise ConfigError("cadence.keep_ledger = true: a ledger is of rows, and windows are none; leave it out")
         if self.stop.target_auroc:
             raise ConfigError(f"stop.target_auroc = {self.stop.target_auroc}: lists have no AUROC; leave it out")
         if self.stop.patience and not (self.cadence.evaluate_every_steps or self.cadence.evaluate_every_epochs):

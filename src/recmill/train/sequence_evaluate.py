@@ -1,5 +1,6 @@
 """A sequence model judged on events it was not trained on, and the baselines beside it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,13 +67,18 @@ def choose_users(sequences: Sequences, split: Heldout, limit: int) -> NDArray[np
     return users
 
 
+def cut_blocks(users: NDArray[np.int64], num_items: int, eval_batch: int) -> list[NDArray[np.int64]]:
+    """Users that are scored at once; whichever process scores a block, it has the same users and so the same scores."""
+    block = max(1, min(eval_batch, BLOCK_BYTES // (4 * num_items)))
+    return [users[start : start + block] for start in range(0, len(users), block)]
+
+
 def judge(
-    scorer: Scorer, sequences: Sequences, split: Heldout, judge: Judge, users: NDArray[np.int64], eval_batch: int
+    scorer: Scorer, sequences: Sequences, split: Heldout, judge: Judge, blocks: Iterable[NDArray[np.int64]]
 ) -> Tally:
     """Rank what came next for each user; scores exist for one block of users at a time."""
-    block = max(1, min(eval_batch, BLOCK_BYTES // (4 * sequences.num_items)))
-    for start in range(0, len(users), block):
-        some = read_histories(sequences, split, users[start : start + block])
+    for users in blocks:
+        some = read_histories(sequences, split, users)
         known = Known(some.ids, np.concatenate([[0], np.cumsum(some.lengths)]))
         judge.take(some.users, scorer.score(some.ids, some.lengths), some.targets, known)
     return judge.tally

@@ -29,8 +29,8 @@ class SequencePlan:
         return BASE_BYTES + self.item_bytes + self.layer_bytes + max(step_bytes, self.score_bytes)
 
 
-def make_sequence_plan(config: SequenceConfig, num_items: int) -> SequencePlan:
-    """Of one process; the layers are built to be counted, the item vectors are not."""
+def make_sequence_plan(config: SequenceConfig, num_items: int, num_procs: int = 1) -> SequencePlan:
+    """Of each of so many processes; the layers are built to be counted, the item vectors are not."""
     model, data, dim = config.model, config.data, config.model.embedding_dim
     layers = SEQUENCE_MODELS[model.kind](model, num_items, data.max_length, seed=0)
     num_parameters = sum(parameter.numel() for parameter in layers.parameters())
@@ -41,7 +41,7 @@ def make_sequence_plan(config: SequenceConfig, num_items: int) -> SequencePlan:
     else:
         # reading and scoring have a gradient each, which are added up
         item_bytes = rows * dim * (width + 1) * FLOAT_BYTES
-    num_events = data.global_batch * data.max_length
+    num_events = -(-data.global_batch // num_procs) * data.max_length
     hidden_dim = model.hidden_dim or 4 * dim
     # inputs, queries, keys and values twice (packed and padded), mixed values, two sums, two norms, two dropouts
     per_event = dim + model.num_blocks * (13 * dim + 3 * hidden_dim + 3 * model.num_heads * data.max_length)

@@ -1,7 +1,11 @@
-"""One optimizer step on a batch of windows, forward to update."""
+"""One optimizer step on a batch of windows, forward to update, in one process or in several.
+
+Several processes take the step of one: every process's loss is its share of the mean over all that is to be guessed in
+the global batch, gradients are averaged, and all then move their copies of the weights alike.
+"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -9,17 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recmill.data.sequences import SequenceBatch
+from recmill.embeddings.copies import CopiedTables
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableSpec
 from recmill.errors import NonFiniteLoss
 from recmill.models.dropout import train_at
 from recmill.models.losses import Sampled
-from recmill.models.ranker import Ranker
+from recmill.models.ranker import Ranker, Share
 from recmill.seeds import rng
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.precision import LossScale
 from recmill.train.schedule import lr_at
 from recmill.train.sequence_config import SequenceConfig
+from recmill.world import Group
 
 DEFAULT_SAMPLED = 2048
 DEFAULT_POWER = 0.5
@@ -54,33 +60,47 @@ class SequenceParts:
     optimizer: torch.optim.Optimizer
     sampler: Sampler | None
     rows_hash: str  # of the catalogue: which item has which id
+    group: Group = field(default_factory=Group)
     loss_scale: LossScale | None = None  # sequences are trained in full precision
 
 
-def build_sequence_parts(config: SequenceConfig, item_counts: NDArray[np.int64], rows_hash: str = "") -> SequenceParts:
+def build_sequence_parts(
+    config: SequenceConfig, item_counts: NDArray[np.int64], rows_hash: str = "", group: Group | None = None
+) -> SequenceParts:
     """A run's parts with their first values, which depend on the settings and the catalogue alone."""
-    num_items, tables = len(item_counts), None
-    if config.tables is not None:
-        specs = [TableSpec("item", num_items + 2)]
-        tables = LocalTables(specs, config.model.embedding_dim, config.tables, seed=config.seed)
-        tables.compile()
+    group, num_items = group or Group(), len(item_counts)
+    tables = build_tables(config, num_items, group)
     model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
     sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
-    return SequenceParts(
-        config, model, tables, build_dense_optimizer(model, config.dense, fused=True), sampler, rows_hash
-    )
+    optimizer = build_dense_optimizer(model, config.dense, fused=True)
+    return SequenceParts(config, model, tables, optimizer, sampler, rows_hash, group)
+
+
+def build_tables(config: SequenceConfig, num_items: int, group: Group) -> LocalTables | None:
+    """What keeps the item vectors, if they are not weights like others."""
+    if config.tables is None:
+        return None
+    specs, dim = [TableSpec("item", num_items + 2)], config.model.embedding_dim
+    if group.world.size == 1:
+        tables = LocalTables(specs, dim, config.tables, seed=config.seed)
+    else:
+        tables = CopiedTables(specs, dim, config.tables, seed=config.seed, group=group)
+    tables.compile()
+    return tables
 
 
 def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) -> float:
-    """Train on a batch, the one after `step` finished ones; its mean loss before the update."""
+    """Train on a batch, the one after `step` finished ones; its mean loss before the update, of all processes."""
     set_learning_rates(parts, step)
     train_at(parts.model, step)
-    loss = loss_of(parts, batch, step)
-    value = loss.item()
+    loss = loss_share(parts, batch, step)
+    # all processes know the loss before any of them has moved a weight
+    value = float(parts.group.stack(np.array([loss.item()])).mean())
     if not math.isfinite(value):
         parts.optimizer.zero_grad(set_to_none=True)
         raise NonFiniteLoss(explain_non_finite(parts, step, value))
     loss.backward()  # type: ignore[no-untyped-call]  # the engine's rows, if there are any, are updated in here
+    parts.group.average([parameter.grad for parameter in parts.model.parameters() if parameter.grad is not None])
     if parts.config.update.clip_norm:
         nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
     parts.optimizer.step()
@@ -88,12 +108,13 @@ def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) ->
     return value
 
 
-def loss_of(parts: SequenceParts, batch: SequenceBatch, step: int) -> Tensor:
-    """The mean loss over all that is to be guessed in a batch."""
+def loss_share(parts: SequenceParts, batch: SequenceBatch, step: int) -> Tensor:
+    """Of several processes, that whose mean over them is the mean loss over all that is to be guessed in a batch."""
+    share = Share(batch.rows, batch.num_targets / parts.group.world.size)
     if parts.sampler is not None:
-        return parts.model.sampled_loss(batch.ids, batch.targets, batch.lengths, parts.sampler.draw(step))
+        return parts.model.sampled_loss(batch.ids, batch.targets, batch.lengths, parts.sampler.draw(step), share)
     smoothing = parts.config.loss.label_smoothing
-    return parts.model.full_loss(batch.ids, batch.targets, batch.lengths, smoothing)
+    return parts.model.full_loss(batch.ids, batch.targets, batch.lengths, smoothing, share)
 
 
 def set_learning_rates(parts: SequenceParts, step: int) -> None:

@@ -1,5 +1,6 @@
-"""Sequence models as a task: batches of windows, a step on each, and ranks of what came next."""
+"""Sequence models as a task, in one process or over a group: windows, a step on each batch, ranks of what came next."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,17 +20,20 @@ from recmill.memory import keep_freed_memory
 from recmill.models.baselines import Scorer
 from recmill.ranking import Judge
 from recmill.train.assemble import use_threads
+from recmill.train.global_batch import part_of
+from recmill.train.ledger import fingerprint_windows
 from recmill.train.limits import least_rows
 from recmill.train.local_steps import LocalSteps
 from recmill.train.sequence_config import SequenceConfig
-from recmill.train.sequence_evaluate import SequenceEvaluation, build_baselines, choose_users, judge
+from recmill.train.sequence_evaluate import SequenceEvaluation, build_baselines, choose_users, cut_blocks, judge
 from recmill.train.sequence_step import SequenceParts, build_sequence_parts, take_sequence_step
 from recmill.train.signals import Signals
+from recmill.world import Group
 
 
 @dataclass
 class SequenceTask:
-    """A sequence model in one process."""
+    """A sequence model; of several processes, all call everything."""
 
     state: SequenceParts
     prepared: PreparedSequences
@@ -61,22 +65,29 @@ class SequenceTask:
     @contextmanager
     def open_steps(self, start: Position | None) -> Iterator[LocalSteps]:
         """Steps from a position on."""
-        with WindowStream(self.prepared.sequences, self.order, self.config.masking, start=start) as stream:
-            take_step = partial(take_sequence_step, self.state)
-            yield LocalSteps(stream, take_step, least_rows(self.config.data), self.signals)
+        sequences, group = self.prepared.sequences, self.state.group
+        part = part_of(group.world)
+        with WindowStream(sequences, self.order, self.config.masking, start=start, part=part) as stream:
+            take_step, least = partial(take_sequence_step, self.state), least_rows(self.config.data)
+            yield LocalSteps(stream, take_step, fingerprint_windows, least, self.signals, group)
 
     def evaluate(self, split: SplitName) -> SequenceEvaluation:
         """Rank what came next for the users of a split."""
         return self.judge(self.state.model, split)
 
     def judge(self, scorer: Scorer, split: SplitName) -> SequenceEvaluation:
-        """The same for any scorer."""
+        """The same for any scorer: each process ranks for some of the users, and the counts are added up."""
         heldout: Heldout = "validation" if split == "validation" else "test"
         data, sequences = self.config.data, self.prepared.sequences
         limit = data.max_validation_users if heldout == "validation" else data.max_test_users
         users = choose_users(sequences, heldout, limit)
-        protocol = self.config.protocol
-        tally = judge(scorer, sequences, heldout, Judge(protocol, self.prepared.item_counts), users, data.eval_batch)
+        protocol, group = self.config.protocol, self.state.group
+        blocks = cut_blocks(users, sequences.num_items, data.eval_batch)[group.world.rank :: group.world.size]
+        with group.together():
+            part = judge(scorer, sequences, heldout, Judge(protocol, self.prepared.item_counts), blocks)
+        tally, *others = group.gather(part)
+        for other in others:
+            tally.merge(other)
         return SequenceEvaluation(split, protocol, tally, len(users) == len(heldout_users(sequences, heldout)))
 
     def judge_baselines(self, split: SplitName) -> dict[str, dict[str, Any]]:
@@ -96,13 +107,19 @@ class SequenceTask:
         return layers and (tables is None or bool(np.isfinite(tables.weights("item")).all()))
 
 
-def open_sequence_task(config: SequenceConfig) -> SequenceTask:
+def open_sequence_task(config: SequenceConfig, group: Group | None = None) -> SequenceTask:
     """The task that the settings describe, with first values."""
+    group = group or Group()
     if not config.data.dir:
         raise ConfigError("data.dir is not set; give the directory of the prepared sequences with --data DIR")
-    use_threads(config.threads)
+    if group.world.size > config.data.global_batch:
+        raise ConfigError(
+            f"{group.world.size} processes share data.global_batch = {config.data.global_batch} windows, and each "
+            "needs one; raise it or use fewer processes"
+        )
+    use_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // group.world.local_size))
     prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
     catalogue = prepared.manifest["files"]["items.arrow"]["sha256"]
-    parts = build_sequence_parts(config, prepared.item_counts, catalogue)
+    parts = build_sequence_parts(config, prepared.item_counts, catalogue, group)
     keep_freed_memory()  # from here on: the item vectors, which stay, are better mapped
     return SequenceTask(parts, prepared)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -31,6 +32,7 @@ from recmill.train.config import TrainConfig
 from recmill.train.evaluate import ClickEvaluation, batch_limit
 from recmill.train.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
 from recmill.train.inputs import Inputs
+from recmill.train.ledger import fingerprint
 from recmill.train.limits import least_rows, refuse_no_step
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.precision import LossScale
@@ -189,7 +191,7 @@ class ShardedSteps:
         # the clock of the main process is everybody's
         _, step_s, blocked_s, _ = known[0].tolist()
         loss_mean, signal_number = float(known[:, 0].mean()), int(known[:, 3].max())
-        return Taken(sent.batch, loss_mean, step_s, blocked_s, signal_number, sent.batch.columns)
+        return Taken(sent.batch, loss_mean, step_s, blocked_s, signal_number, partial(fingerprint, sent.batch.columns))
 
     def _send_next(self) -> float:
         """Have the next batch's ids sent; how long that waited for rows."""

@@ -1,11 +1,15 @@
 """What the loop and the run directory know of a job, be it clicks or sequences, on one process or on many."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recmill.config import Settings
-from recmill.data.batch import Columns, Position
+from recmill.data.batch import Position
 from recmill.data.split import SplitName
 from recmill.train.cadence import Cadence, Stop
 from recmill.train.checkpoint import State
@@ -21,7 +25,7 @@ class Taken:
     step_s: float
     blocked_s: float = 0.0  # of these, waiting for the batch
     signal_number: int = 0  # 0: none was caught
-    columns: Columns | None = None  # this process's rows, if they are such
+    fingerprint: Callable[[], NDArray[np.uint64]] | None = None  # of each of this process's rows
 
 
 class Steps(Protocol):
