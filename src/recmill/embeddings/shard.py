@@ -1,14 +1,11 @@
-"""Tables spread over processes by TorchRec: the only door to it.
+"""Tables of several columns spread over processes by TorchRec, with its planner.
 
-Traps that are closed here. TorchRec's planner takes dense kernels on a CPU if it may, and then the rule that was asked
-for is not the one that moves the tables; every kernel is therefore told, and checked. The order of columns in what
-comes back depends on the plan, and is put right by name. Row-wise tables need batches of one size in all processes.
+Traps that are closed here. The order of columns in what comes back depends on the plan, and is put right by name.
+Row-wise tables need batches of one size in all processes.
 TorchRec's own training pipeline overlaps the exchange of ids with computing by rewriting the model; the same stages,
 asked for by name, leave the model as it is, so that an evaluation in between cannot meet a batch of training.
 """
 
-import logging
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,26 +14,15 @@ import torch
 import torchrec
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.distributed._shard.metadata import ShardMetadata
-from torchrec.distributed.batched_embedding_kernel import BatchedFusedEmbeddingBag
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
-from torchrec.distributed.types import (
-    EmbeddingModuleShardingPlan,
-    EnumerableShardingSpec,
-    ParameterSharding,
-    ShardingEnv,
-    ShardingPlan,
-)
-from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
-from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+from torchrec.distributed.types import ParameterSharding
 
 from recmill.embeddings.bounds import Bounds
 from recmill.embeddings.copies import CopiedTables
-from recmill.embeddings.piece import Piece, What, set_first_values
+from recmill.embeddings.piece import Piece, set_first_values
 from recmill.embeddings.plan import (
     Placement,
     Shard,
@@ -48,29 +34,12 @@ from recmill.embeddings.plan import (
     plan_by_hand,
     refuse_unfit,
 )
+from recmill.embeddings.shard_fused import TABLES, FusedTables, with_optimizer
 from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.errors import ConfigError
 from recmill.world import Group, World
 
-# What they say of themselves while they are loaded and plan is for their authors.
-logging.getLogger("torchrec").setLevel(logging.ERROR)
-warnings.filterwarnings("ignore", module=r"torchrec|fbgemm_gpu|torch\.(fx|distributed|autograd)")
-
-_BAGS = "bags"
 _POOLING = {"sum": torchrec.PoolingType.SUM, "mean": torchrec.PoolingType.MEAN}
-# The rules that FBGEMM has on a CPU, and what they are called there.
-_OPTIMIZERS: dict[str, Any] = {
-    "sgd": torch.optim.SGD,
-    "adagrad": torch.optim.Adagrad,
-    "rowwise_adagrad": RowWiseAdagrad,
-}
-_ON_CUDA: dict[str, Any] = {"adam": torch.optim.Adam}
-_FBGEMM_NAMES = {
-    "sgd": "exact_sgd",
-    "adagrad": "exact_adagrad",
-    "rowwise_adagrad": "exact_rowwise_adagrad",
-    "adam": "adam",
-}
 
 
 class _Bags(nn.Module):
@@ -88,7 +57,7 @@ class _Bags(nn.Module):
             )
             for spec in specs
         ]
-        self.bags = torchrec.EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
+        self.tables = torchrec.EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
 
 
 def make_shard_plan(
@@ -124,11 +93,11 @@ def make_shard_plan(
             storage_reservation=FixedPercentageStorageReservation(0.0),
         )
         try:
-            found = planner.plan(_with_optimizer(_Bags(specs, dim), optimizer, world), [_Sharder()])
+            found = planner.plan(with_optimizer(_Bags(specs, dim), optimizer, world), [_Sharder()])
         except PlannerError as error:
             complaint = str(error).splitlines()[0]
             continue
-        return _from_torchrec(found.plan[_BAGS], specs, dim, optimizer, world.size)
+        return _from_torchrec(found.plan[TABLES], specs, dim, optimizer, world.size)
     raise ConfigError(
         f"the tables do not fit {world.size} processes of {memory_bytes / 2**30:.2f} GiB each (TorchRec's planner: "
         f"{complaint}); use more processes, or lower data.max_rows_per_table"
@@ -170,43 +139,6 @@ def _from_torchrec(
             )
         placements.append(Placement(spec, kind, shards))
     return ShardPlan(size, dim, optimizer.state_width(dim), tuple(placements))
-
-
-def _to_torchrec(plan: ShardPlan, device: str) -> ShardingPlan:
-    module = EmbeddingModuleShardingPlan()
-    num_gpus = torch.cuda.device_count()
-    for place in plan.placements:
-        if place.kind == "data_parallel":
-            continue  # `CopiedTables` has them
-        ranks = [shard.rank for shard in place.shards]
-        parts = [
-            ShardMetadata(
-                shard_offsets=[shard.first_row, shard.first_column],
-                shard_sizes=[shard.num_rows, shard.num_columns],
-                placement=f"rank:{shard.rank}/" + ("cpu" if device == "cpu" else f"cuda:{shard.rank % num_gpus}"),
-            )
-            for shard in place.shards
-        ]
-        module[place.spec.name] = ParameterSharding(place.kind, "fused", ranks, EnumerableShardingSpec(parts))
-    return ShardingPlan({_BAGS: module})
-
-
-def _with_optimizer(bags: _Bags, optimizer: TableOptimizer, world: World) -> _Bags:
-    """The tables with the rule that will move them, fused into the backward pass."""
-    rules = _OPTIMIZERS if world.device == "cpu" else {**_OPTIMIZERS, **_ON_CUDA}
-    numbers = dict(optimizer.numbers)
-    first_value = numbers.pop("initial_accumulator", 0.0)
-    unused = {name for name in ("momentum", "weight_decay") if numbers.pop(name, 0.0)}
-    if optimizer.kind not in rules or unused:
-        what = f"tables.kind = {optimizer.kind}" + (f" with tables.{min(unused)}" if unused else "")
-        raise ConfigError(
-            f"{what} is not among the rules TorchRec has on this device ({', '.join(rules)}, without momentum and "
-            "weight_decay); choose one of them, or train in one process with sharding.engine=local"
-        )
-    assert first_value >= 0  # set with the first values: FBGEMM has no such setting
-    betas = {"betas": (numbers.pop("beta1"), numbers.pop("beta2"))} if "beta1" in numbers else {}
-    apply_optimizer_in_backward(rules[optimizer.kind], bags.bags.parameters(), {"lr": optimizer.lr, **numbers, **betas})
-    return bags
 
 
 class Exchange:
@@ -254,9 +186,10 @@ class ShardedTables:
         self.sharded_names = [spec.name for spec in sharded]
         self._sharded = sharded
         self._copies = CopiedTables(copied, plan.dim, optimizer, seed=seed, group=group) if copied else None
-        self._model = self._spread(sharded) if sharded else None
-        self.bags: Any = self._model.module.bags if self._model else None
-        self._engines = [kernel.emb_module for kernel in self._kernels]
+        self._fused: FusedTables | None = None
+        if sharded:
+            self._fused = FusedTables(_Bags(sharded, plan.dim), _Sharder(), plan, optimizer, group.world)
+        self.bags: Any = self._fused.module if self._fused else None
         self._lr = optimizer.lr
         self._num_updates = 0
         self._bounds = Bounds(self.specs)
@@ -266,17 +199,6 @@ class ShardedTables:
         self._order = [names.index(spec.name) for spec in self.specs]
         for piece in self._sharded_pieces():
             set_first_values(piece, optimizer, plan.dim, seed)
-        self.refuse_wrong_owner()
-
-    def _spread(self, specs: Sequence[TableSpec]) -> DistributedModelParallel:
-        bags = _with_optimizer(_Bags(specs, self.dim), self.optimizer, self._world)
-        return DistributedModelParallel(
-            bags,
-            env=ShardingEnv.from_process_group(torch.distributed.group.WORLD),
-            device=torch.device(self._world.device),
-            plan=_to_torchrec(self.plan, self._world.device.split(":")[0]),
-            sharders=[_Sharder()],
-        )
 
     @property
     def lr(self) -> float:
@@ -286,8 +208,8 @@ class ShardedTables:
     @lr.setter
     def lr(self, value: float) -> None:
         self._lr = value
-        for engine in self._engines:
-            engine.set_learning_rate(value)
+        if self._fused:
+            self._fused.set_lr(value)
         if self._copies:
             self._copies.lr = value
 
@@ -299,26 +221,10 @@ class ShardedTables:
     @num_updates.setter
     def num_updates(self, value: int) -> None:
         self._num_updates = value
-        for engine in self._engines:
-            engine.iter.fill_(value)
+        if self._fused:
+            self._fused.set_num_updates(value)
         if self._copies:
             self._copies.num_updates = value
-
-    @property
-    def _kernels(self) -> list[Any]:
-        """What holds this process's rows and moves them."""
-        return [kernel for lookup in self.bags._lookups for kernel in lookup._emb_modules] if self.bags else []
-
-    def refuse_wrong_owner(self) -> None:
-        """Complain if a table would be moved by another rule than the settings name, or by none."""
-        fused = [kernel for kernel in self._kernels if isinstance(kernel, BatchedFusedEmbeddingBag)]
-        owned = {name for kernel in fused for name in kernel.emb_module.table_names}
-        held = {place.spec.name for place, _ in self.plan.shards_of(self._world.rank) if place.kind != "data_parallel"}
-        rules = {str(kernel.emb_module.optimizer.name).lower() for kernel in fused}
-        if lost := sorted(held - owned):
-            raise ConfigError(f"TorchRec has given no optimizer to {', '.join(lost[:5])}; the run would not train them")
-        if strange := sorted(rules - {_FBGEMM_NAMES[self.optimizer.kind]}):
-            raise ConfigError(f"TorchRec would move the tables by {strange[0]} in place of {self.optimizer.kind}")
 
     def start(self, ids: NDArray[np.int64], padded_rows: int) -> Exchange:
         """Send the ids of a batch (B, S) on their way; every process starts with as many padded rows."""
@@ -364,26 +270,4 @@ class ShardedTables:
         return self._sharded_pieces() + (self._copies.pieces_to_save() if self._copies else [])
 
     def _sharded_pieces(self) -> list[Piece]:
-        if self._model is None:
-            return []
-        states: dict[str, Any] = self._model.fused_optimizer.state_dict()["state"]
-        pieces = list[Piece]()
-        for key, weights in self._model.state_dict().items():
-            name = key.split(".")[-2]
-            num_rows = next(spec.num_rows for spec in self._sharded if spec.name == name)
-            pieces += _pieces_of(name, "weights", (num_rows, self.dim), weights)
-            for state in states.get(key, {}).values():
-                width = self.plan.state_width
-                pieces += _pieces_of(name, "state", (num_rows, width), state) if width else []
-        return pieces
-
-
-def _pieces_of(name: str, what: What, shape: tuple[int, int], tensor: Any) -> list[Piece]:
-    found = []
-    for shard in tensor.local_shards():
-        offsets = [*shard.metadata.shard_offsets, 0][:2]
-        values = shard.tensor.detach()
-        values = values.view(len(values), -1)
-        if values.numel():
-            found.append(Piece(name, what, shape, offsets[0], offsets[1], values))
-    return found
+        return self._fused.pieces() if self._fused else []
