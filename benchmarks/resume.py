@@ -16,20 +16,34 @@ from typing import Any
 
 from benchmarks.report import Report
 from benchmarks.under_fire import train_under_fire
+from recmill.data.chains import EVENTS_FILE, ChainSpec, write_chains
+from recmill.data.events import EVENT_PRESETS
+from recmill.data.prepare_events import EventJob, prepare_events
 from recmill.data.synthetic import SynthSpec, write_criteo
 from recmill.train.ledger import read_ledger
 
-SETTINGS = (
-    f"data.table_rows={[200] * 26}",
-    "data.global_batch=64",
-    "data.num_lanes=8",
-    "data.block_bytes=20000",
-    "stop.max_epochs=3",
+CADENCE = (
     "cadence.log_every_steps=10",
     "cadence.save_every_steps=15",
     "cadence.evaluate_every_steps=90",
     "cadence.keep_ledger=true",
 )
+CLICKS = (
+    f"data.table_rows={[200] * 26}",
+    "data.global_batch=64",
+    "data.num_lanes=8",
+    "data.block_bytes=20000",
+    "stop.max_epochs=3",
+)
+SEQUENCES = ("model.embedding_dim=16", "data.max_length=10", "data.global_batch=64", "stop.max_epochs=10")
+# Of sequences: item vectors among the weights, as copies of the embedding engine's rows, and spread by TorchRec.
+ENGINE = ("loss.kind=sampled", "loss.num_sampled=64", "tables.lr=0.01")
+MODELS = {
+    "click": ("demo", CLICKS),
+    "sasrec": ("sasrec", SEQUENCES),
+    "bert4rec": ("bert4rec", (*SEQUENCES, *ENGINE, "tables.kind=adam")),
+    "spread": ("sasrec", (*SEQUENCES, *ENGINE, "tables.kind=adagrad", "sharding.engine=torchrec")),
+}
 
 
 def state_bytes(run_dir: Path) -> dict[str, bytes]:
@@ -61,6 +75,19 @@ def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
     }
 
 
+def make_words(model: str, num_rows: int, scratch: Path) -> list[str]:
+    """Data for a model, and the command that trains it."""
+    recipe, settings = MODELS[model]
+    data_dir = scratch / "data"
+    if model == "click":
+        write_criteo(SynthSpec(rows=num_rows, days=3, seed=0, scale=0.0001), data_dir)
+    else:
+        world_dir, preset = scratch / "world", EVENT_PRESETS["events"]
+        write_chains(ChainSpec(users=num_rows // 10, items=300), world_dir)
+        prepare_events(EventJob(world_dir / EVENTS_FILE, data_dir, preset.schemas, preset.rules, preset.name))
+    return [recipe, "--data", str(data_dir), *(word for s in (*settings, *CADENCE) for word in ("--set", s))]
+
+
 def main(argv: Sequence[str]) -> int:
     """`recmill bench resume`."""
     parser = argparse.ArgumentParser(
@@ -69,19 +96,19 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--kills", type=int, default=20, help="how often the run is killed (20)")
     parser.add_argument("--procs", type=int, default=1, help="processes of the run (1)")
-    parser.add_argument("--rows", type=int, default=15_000, help="rows of the synthetic log (15,000)")
+    parser.add_argument("--model", choices=list(MODELS), default="click", help="what is trained (click)")
+    parser.add_argument("--rows", type=int, default=15_000, help="rows of the synthetic log, ten a user (15,000)")
     parser.add_argument("--seed", type=int, default=0, help="of the kills (0)")
     args = parser.parse_args(argv)
     report = Report("resume")
     with tempfile.TemporaryDirectory() as scratch:
-        data_dir, left_alone, under_fire = (Path(scratch) / name for name in ("data", "left_alone", "under_fire"))
-        write_criteo(SynthSpec(rows=args.rows, days=3, seed=0, scale=0.0001), data_dir)
-        words = ["demo", "--data", str(data_dir), *(word for s in SETTINGS for word in ("--set", s))]
+        left_alone, under_fire = (Path(scratch) / name for name in ("left_alone", "under_fire"))
+        words = make_words(args.model, args.rows, Path(scratch))
         train_under_fire(words, left_alone, num_kills=0, rng=random.Random(args.seed), procs=args.procs)
         killed = train_under_fire(
             words, under_fire, num_kills=args.kills, rng=random.Random(args.seed), procs=args.procs
         )
         report.figures = {"kills": float(killed), **compare(left_alone, under_fire)}
-    report.notes = {"processes": args.procs, "asked for": args.kills, "seed": args.seed}
+    report.notes = {"model": args.model, "processes": args.procs, "asked for": args.kills, "seed": args.seed}
     report.show(as_json=args.json)
     return 0 if report.figures["bit_equal"] and killed >= args.kills else 1

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Heavy packages and the only places that may import them.
 GUESTS = {
     "torch": ("world.py", "embeddings/", "models/", "train/", "launch/torchrun.py", "cli/doctor.py"),
-    "torchrec": ("embeddings/shard.py", "embeddings/shard_fused.py"),
+    "torchrec": ("embeddings/shard.py", "embeddings/shard_fused.py", "embeddings/shard_rows.py"),
     "fbgemm_gpu": (),
     "torchx": ("launch/torchx.py",),
     "polars": ("data/interactions.py",),

@@ -238,6 +238,14 @@ class Group:
         dist.all_gather_object(gathered, value)
         return gathered
 
+    def from_rank(self, tensor: "Tensor", rank: int) -> "Tensor":
+        """What one process has in a tensor of the same shape; all others' are filled with it."""
+        if self.world.size > 1:
+            import torch.distributed as dist
+
+            dist.broadcast(tensor, src=rank)
+        return tensor
+
     def from_main(self, value: Any) -> Any:
         """What the main process has."""
         if self.world.size == 1:

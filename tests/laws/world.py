@@ -35,15 +35,17 @@ def losses(run_dir: Path) -> list[float]:
 
 
 def assert_same_world(one: Path, other: Path, *, relative: float = 1e-5) -> None:
-    """The same rows in every step, bit for bit, and the same ranks; losses and AUROC up to the order of sums."""
+    """The same rows in every step, bit for bit; losses, AUROC and ranks up to the order of sums."""
     assert read_ledger(one).tobytes() == read_ledger(other).tobytes()
     assert len(losses(one)) == len(losses(other)) > 0
     np.testing.assert_allclose(losses(one), losses(other), rtol=relative)
     verdicts = [json.loads((run_dir / "results.json").read_text()) for run_dir in (one, other)]
     for split in ("validation", "test"):
         ours, theirs = (verdict[split] for verdict in verdicts)
-        if "auroc" not in ours:
-            assert ours == theirs
+        if "auroc" in ours:
+            assert abs(ours["auroc"] - theirs["auroc"]) <= 1e-6
+            assert ours["num_rows"] == theirs["num_rows"]
             continue
-        assert abs(ours["auroc"] - theirs["auroc"]) <= 1e-6
-        assert ours["num_rows"] == theirs["num_rows"]
+        assert ours["num_users"] == theirs["num_users"]
+        for name in (name for name in ours if "@" in name):  # two items that score alike may change places
+            assert abs(ours[name] - theirs[name]) <= 1.5 / ours["num_users"], name

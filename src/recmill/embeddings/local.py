@@ -5,6 +5,7 @@ summed and the optimizer applied while the rows are in the cache. `recmill bench
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numba
@@ -102,6 +103,14 @@ class LocalTables:
     def weights(self, name: str) -> NDArray[np.float32]:
         """A table's rows, (rows, D), not a copy."""
         return self._storage.weights[self._rows_of(name)]
+
+    def all_rows(self) -> Tensor:
+        """The rows of all tables, one behind the other, not a copy."""
+        return torch.from_numpy(self._storage.weights)
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """A body in which all rows are at hand, which they always are."""
+        return nullcontext()
 
     def state(self, name: str) -> NDArray[np.float32]:
         """What the optimizer keeps for a table's rows, (rows, state width), not a copy."""

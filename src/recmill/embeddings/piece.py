@@ -1,10 +1,12 @@
 """A part of a table that lies in one place: what engines hand out to be saved, and fill when it is read back."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recmill.embeddings.kernels import fill_uniform
@@ -58,3 +60,18 @@ class HasPieces(Protocol):
 
     def pieces_to_save(self) -> list[Piece]:
         """Those of them that this process saves: what several hold is saved by one."""
+
+
+class RowTable(HasPieces, Protocol):
+    """A table of which single rows are looked up, wherever they lie."""
+
+    lr: float  # of the next update
+
+    def look_up(self, ids: NDArray[np.int64]) -> Tensor:
+        """(N, 1) → (N, 1, D); the backward pass updates the rows."""
+
+    def all_rows(self) -> Tensor:
+        """(rows, D), within `gathered`."""
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """A body in which every process has all rows at hand, and which all enter at once."""

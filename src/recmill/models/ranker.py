@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from recmill.config import from_tree
-from recmill.embeddings.local import LocalTables
+from recmill.embeddings.piece import RowTable
 from recmill.errors import ConfigError
 from recmill.models.attention import pack
 from recmill.models.bert4rec import Bert4Rec, Bert4RecConfig
@@ -56,7 +56,7 @@ class Ranker(nn.Module):
     """
 
     def __init__(
-        self, config: SequenceModelConfig, num_items: int, max_length: int, tables: LocalTables | None, *, seed: int
+        self, config: SequenceModelConfig, num_items: int, max_length: int, tables: RowTable | None, *, seed: int
     ) -> None:
         super().__init__()
         self.num_items, self.max_length = num_items, max_length
@@ -68,8 +68,10 @@ class Ranker(nn.Module):
         self.item_vectors: nn.Parameter | None = None
         if tables is None:
             self.item_vectors = nn.Parameter(first)
-        else:
-            tables.weights("item")[:] = first.numpy()
+        for piece in tables.pieces() if tables else ():
+            if piece.what == "weights":
+                below = first[piece.first_row :, piece.first_column :]
+                piece.values.copy_(below[: piece.num_rows, : piece.num_columns])
 
     def look_up(self, ids: Tensor) -> Tensor:
         """(N) → (N, D)."""
@@ -126,7 +128,7 @@ class Ranker(nn.Module):
         if self.item_vectors is not None:
             return self.item_vectors[1 : self.num_items + 1]
         assert self._tables is not None
-        return torch.from_numpy(self._tables.weights("item")[1 : self.num_items + 1])
+        return self._tables.all_rows()[1 : self.num_items + 1]
 
     def encode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Histories, one behind the other, → (B, D): what the next item's vector is multiplied with."""

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from recmill.config import Settings
 from recmill.data.sequences import Masking
+from recmill.embeddings.plan import Sharding
 from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
 from recmill.models.ranker import SequenceModelConfig
@@ -78,6 +79,7 @@ class SequenceConfig(Settings):
     # Item vectors are weights like others, moved by [dense]. With this section they are rows of the embedding engine,
     # which moves those that a batch has touched and never makes a gradient of the catalogue's size.
     tables: TableOptimizer | None = None
+    sharding: Sharding = Sharding()  # of those rows over several processes; of weights every process has a copy
     dense: DenseOptimizer = DenseOptimizer(kind="adam", lr=0.001)
     schedule: Schedule = Schedule()
     cadence: Cadence = Cadence()

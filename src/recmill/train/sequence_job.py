@@ -11,6 +11,7 @@ from recmill.train.checkpoint import read_model
 from recmill.train.loop import train
 from recmill.train.run import MODEL, RESULTS, Run, opened_run_dir
 from recmill.train.sequence_config import SequenceConfig
+from recmill.train.sequence_sharding import spread_kind
 from recmill.train.sequence_task import SequenceTask, open_sequence_task
 from recmill.world import joined, read_world
 
@@ -20,9 +21,10 @@ def run_sequence_job(
 ) -> dict[str, Any]:
     """Train, evaluate on validation and test, write the run directory; what `results.json` holds."""
     world = read_world()
-    with joined(world, is_sharded=False) as group, ExitStack() as stack:
+    kind = spread_kind(config, world.size)
+    with joined(world, is_sharded=kind is not None) as group, ExitStack() as stack:
         with group.together():  # a mistake in the settings or the data leaves no directory behind
-            task = open_sequence_task(config, group)
+            task = open_sequence_task(config, group, kind)
         with group.together():
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))

@@ -7,6 +7,7 @@ from recmill.models.ranker import SEQUENCE_MODELS
 from recmill.train.plan import BASE_BYTES, FLOAT_BYTES
 from recmill.train.sequence_config import SequenceConfig
 from recmill.train.sequence_evaluate import BLOCK_BYTES
+from recmill.train.sequence_sharding import plan_items, spread_kind
 from recmill.train.sequence_step import DEFAULT_SAMPLED
 
 
@@ -36,7 +37,12 @@ def make_sequence_plan(config: SequenceConfig, num_items: int, num_procs: int = 
     num_parameters = sum(parameter.numel() for parameter in layers.parameters())
     width = 2 + config.dense.state_width  # weight, gradient, state
     rows = num_items + 2
-    if config.tables is not None:
+    kind, gathered_bytes = spread_kind(config, num_procs), 0
+    if kind is not None:
+        items = plan_items(config, num_items, kind, num_procs)
+        item_bytes = max(items.table_bytes(rank) for rank in range(num_procs))
+        gathered_bytes = rows * dim * FLOAT_BYTES  # an evaluation has a copy of the whole table
+    elif config.tables is not None:
         item_bytes = rows * (dim + config.tables.state_width(dim)) * FLOAT_BYTES
     else:
         # reading and scoring have a gradient each, which are added up
@@ -54,6 +60,6 @@ def make_sequence_plan(config: SequenceConfig, num_items: int, num_procs: int = 
         num_parameters * width * FLOAT_BYTES,
         2 * num_events * per_event * FLOAT_BYTES,
         2 * min(logits, max(CHUNK_BYTES, candidates * FLOAT_BYTES)),
-        min(scores, max(BLOCK_BYTES, num_items * FLOAT_BYTES)),
+        min(scores, max(BLOCK_BYTES, num_items * FLOAT_BYTES)) + gathered_bytes,
         num_events * num_items * FLOAT_BYTES,
     )

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from recmill.data.sequences import SequenceBatch
 from recmill.embeddings.copies import CopiedTables
 from recmill.embeddings.local import LocalTables
-from recmill.embeddings.table import TableSpec
+from recmill.embeddings.piece import Piece, RowTable
+from recmill.embeddings.plan import ShardPlan
 from recmill.errors import NonFiniteLoss
 from recmill.models.dropout import train_at
 from recmill.models.losses import Sampled
@@ -25,6 +26,7 @@ from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.precision import LossScale
 from recmill.train.schedule import lr_at
 from recmill.train.sequence_config import SequenceConfig
+from recmill.train.sequence_sharding import item_spec
 from recmill.world import Group
 
 DEFAULT_SAMPLED = 2048
@@ -56,7 +58,7 @@ class SequenceParts:
 
     config: SequenceConfig
     model: Ranker
-    tables: LocalTables | None
+    tables: RowTable | None
     optimizer: torch.optim.Optimizer
     sampler: Sampler | None
     rows_hash: str  # of the catalogue: which item has which id
@@ -65,22 +67,33 @@ class SequenceParts:
 
 
 def build_sequence_parts(
-    config: SequenceConfig, item_counts: NDArray[np.int64], rows_hash: str = "", group: Group | None = None
+    config: SequenceConfig,
+    item_counts: NDArray[np.int64],
+    rows_hash: str = "",
+    group: Group | None = None,
+    plan: ShardPlan | None = None,
 ) -> SequenceParts:
-    """A run's parts with their first values, which depend on the settings and the catalogue alone."""
+    """A run's parts with their first values, which depend on the settings and the catalogue alone.
+
+    With a plan TorchRec spreads the item vectors; without, every process has a copy.
+    """
     group, num_items = group or Group(), len(item_counts)
-    tables = build_tables(config, num_items, group)
+    tables = build_table(config, num_items, group, plan)
     model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
     sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
     optimizer = build_dense_optimizer(model, config.dense, fused=True)
     return SequenceParts(config, model, tables, optimizer, sampler, rows_hash, group)
 
 
-def build_tables(config: SequenceConfig, num_items: int, group: Group) -> LocalTables | None:
+def build_table(config: SequenceConfig, num_items: int, group: Group, plan: ShardPlan | None) -> RowTable | None:
     """What keeps the item vectors, if they are not weights like others."""
     if config.tables is None:
         return None
-    specs, dim = [TableSpec("item", num_items + 2)], config.model.embedding_dim
+    if plan is not None:
+        from recmill.embeddings.shard_rows import SpreadTable  # TorchRec costs seconds
+
+        return SpreadTable(plan, config.tables, seed=config.seed, group=group)
+    specs, dim = [item_spec(num_items)], config.model.embedding_dim
     if group.world.size == 1:
         tables = LocalTables(specs, dim, config.tables, seed=config.seed)
     else:
@@ -128,11 +141,15 @@ def set_learning_rates(parts: SequenceParts, step: int) -> None:
 
 def explain_non_finite(parts: SequenceParts, step: int, loss: float) -> str:
     """The step, the learning rate and the first weight that is not finite."""
-    weights = dict(parts.model.named_parameters())
-    if parts.tables is not None:
-        weights["item_vectors"] = torch.from_numpy(parts.tables.weights("item"))  # type: ignore[assignment]
-    broken = next((name for name, weight in weights.items() if not weight.isfinite().all()), "the loss itself")
+    weights: list[tuple[str, Tensor]] = list(parts.model.named_parameters())
+    weights += [("item_vectors", piece.values) for piece in table_weights(parts)]
+    broken = next((name for name, weight in weights if not weight.isfinite().all()), "the loss itself")
     return (
         f"the loss of step {step + 1} is {loss} (learning rate {parts.optimizer.param_groups[0]['lr']:g}); "
         f"first non-finite tensor: {broken}"
     )
+
+
+def table_weights(parts: SequenceParts) -> list[Piece]:
+    """The item vectors that this process holds, if they are not weights like others."""
+    return [piece for piece in parts.tables.pieces() if piece.what == "weights"] if parts.tables else []

@@ -2,19 +2,18 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import torch
 
 from recmill.data.batch import Position
 from recmill.data.prepare_events import PreparedSequences, open_prepared_sequences
 from recmill.data.sequences import Heldout, WindowOrder, WindowStream, cut_windows, heldout_users
 from recmill.data.split import SplitName
+from recmill.embeddings.plan import ShardKind
 from recmill.errors import ConfigError
 from recmill.memory import keep_freed_memory
 from recmill.models.baselines import Scorer
@@ -26,7 +25,8 @@ from recmill.train.limits import least_rows
 from recmill.train.local_steps import LocalSteps
 from recmill.train.sequence_config import SequenceConfig
 from recmill.train.sequence_evaluate import SequenceEvaluation, build_baselines, choose_users, cut_blocks, judge
-from recmill.train.sequence_step import SequenceParts, build_sequence_parts, take_sequence_step
+from recmill.train.sequence_sharding import plan_items
+from recmill.train.sequence_step import SequenceParts, build_sequence_parts, table_weights, take_sequence_step
 from recmill.train.signals import Signals
 from recmill.world import Group
 
@@ -73,7 +73,9 @@ class SequenceTask:
 
     def evaluate(self, split: SplitName) -> SequenceEvaluation:
         """Rank what came next for the users of a split."""
-        return self.judge(self.state.model, split)
+        tables = self.state.tables
+        with tables.gathered() if tables else nullcontext():
+            return self.judge(self.state.model, split)
 
     def judge(self, scorer: Scorer, split: SplitName) -> SequenceEvaluation:
         """The same for any scorer: each process ranks for some of the users, and the counts are added up."""
@@ -101,14 +103,15 @@ class SequenceTask:
         return {**rates, "table_lr": self.state.tables.lr} if self.state.tables else rates
 
     def is_finite(self) -> bool:
-        """Whether every weight is a number."""
-        layers = all(bool(torch.isfinite(tensor).all()) for tensor in self.state.model.state_dict().values())
-        tables = self.state.tables
-        return layers and (tables is None or bool(np.isfinite(tables.weights("item")).all()))
+        """Whether every weight that this process holds is a number."""
+        pieces = (piece.values for piece in table_weights(self.state))
+        return all(bool(tensor.isfinite().all()) for tensor in chain(self.state.model.state_dict().values(), pieces))
 
 
-def open_sequence_task(config: SequenceConfig, group: Group | None = None) -> SequenceTask:
-    """The task that the settings describe, with first values."""
+def open_sequence_task(
+    config: SequenceConfig, group: Group | None = None, kind: ShardKind | None = None
+) -> SequenceTask:
+    """The task that the settings describe, with first values; `kind` is how TorchRec spreads the item vectors."""
     group = group or Group()
     if not config.data.dir:
         raise ConfigError("data.dir is not set; give the directory of the prepared sequences with --data DIR")
@@ -120,6 +123,8 @@ def open_sequence_task(config: SequenceConfig, group: Group | None = None) -> Se
     use_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // group.world.local_size))
     prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
     catalogue = prepared.manifest["files"]["items.arrow"]["sha256"]
-    parts = build_sequence_parts(config, prepared.item_counts, catalogue, group)
+    num_items = prepared.sequences.num_items
+    plan = plan_items(config, num_items, kind, group.world.size) if kind else None
+    parts = build_sequence_parts(config, prepared.item_counts, catalogue, group, plan)
     keep_freed_memory()  # from here on: the item vectors, which stay, are better mapped
     return SequenceTask(parts, prepared)
