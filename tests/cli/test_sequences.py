@@ -211,6 +211,10 @@ def test_a_plan_of_several_processes_is_of_each(capsys: pytest.CaptureFixture[st
     assert four["item_bytes"] == alone["item_bytes"], "a copy in every process"
     assert 3 < alone["batch_bytes"] / four["batch_bytes"] < 5
     assert four["memory_bytes"] == alone["memory_bytes"] // 4
+    spread = ("--procs", "4", "--set", "tables.kind=adagrad", "--set", "sharding.kind=row_wise", "--json")
+    rows = json.loads(told(capsys, *words, *spread)[1])
+    assert rows["item_bytes"] == 250_001 * 64 * 2 * 4, "a quarter of the vectors and their accumulators"
+    assert rows["score_bytes"] == four["score_bytes"] + 1_000_002 * 64 * 4, "an evaluation has all of them"
     status, out, _ = told(capsys, *words, "--procs", "4", "--device-memory", "1GiB")
     assert (status, "for each of 4 processes; 1.00 GiB are there: does not fit" in out) == (2, True), out
     status, _, err = told(capsys, *words, "--procs", "0")
