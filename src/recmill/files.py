@@ -16,7 +16,7 @@ from recmill.errors import DataError, RunError
 
 MANIFEST = "manifest.json"
 _OWN_CHECKSUM = "manifest_sha256"
-_HASHES = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
+_HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
 CHECKSUM = "xxh3_128"  # ten times as fast, and what it guards against is accidents
 
 

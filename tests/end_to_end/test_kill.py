@@ -18,6 +18,7 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
     words = ["demo", "--data", str(tiny_world_dir)]
     for assignment in (
         *model,
+        "threads=1",  # two that wait for each other crawl where other work shares the cores
         f"data.table_rows={[50] * 26}",
         "data.global_batch=50",
         "stop.max_epochs=6",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recmill.direct_file import DirectFile
+from recmill.train.direct_file import DirectFile
 
 _DTYPES = {
     torch.float64: "F64",

@@ -1,15 +1,17 @@
 """Files written past the page cache hold what ordinary ones would, also where they cannot go past it."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from recmill import direct_file
-from recmill.direct_file import DirectFile
 from recmill.files import checksum
+from recmill.train import direct_file
+from recmill.train.direct_file import DirectFile
 
 BUFFER = 8192
 
@@ -43,9 +45,9 @@ def test_a_file_system_without_direct_writes_is_written_the_usual_way(
 ) -> None:
     honest, refusals = getattr(os, refuses), list[int]()
 
-    def reluctant(first: int | Path, second: object, *rest: object) -> int:
-        is_direct = second if refuses == "open" else direct_file.fcntl.fcntl(first, direct_file.fcntl.F_GETFL)
-        if is_direct & os.O_DIRECT:
+    def reluctant(first: Any, second: Any, *rest: Any) -> int:
+        flags = second if refuses == "open" else fcntl.fcntl(first, fcntl.F_GETFL)
+        if flags & os.O_DIRECT:
             refusals.append(1)
             raise OSError(errno.EINVAL, "no direct writes here")
         return int(honest(first, second, *rest))

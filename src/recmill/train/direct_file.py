@@ -65,7 +65,7 @@ class DirectFile:
                 self._empty()
 
     def _empty(self) -> None:
-        rest = memoryview(self._buffer)[: self._used]
+        rest = self._buffer.data[: self._used]
         self._digest.update(rest)
         while rest:
             try:
