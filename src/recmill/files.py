@@ -167,6 +167,11 @@ def find_damage(directory: Path, manifest: dict[str, Any], *, verify: bool = Tru
             yield f"{file} is not the file that {MANIFEST} lists: its size or checksum differs"
 
 
+def stated_checksum(stated: dict[str, Any]) -> str:
+    """Of a file that a manifest lists, of whichever kind it is."""
+    return next(str(stated[kind]) for kind in _HASHES if kind in stated)
+
+
 def _has_checksum(file: Path, stated: dict[str, Any]) -> bool:
     kinds = _HASHES.keys() & stated.keys()
     return bool(kinds) and all(checksum(file, kind) == stated[kind] for kind in kinds)

@@ -15,7 +15,7 @@ from recmill.data.prepare_events import PreparedSequences, open_prepared_sequenc
 from recmill.data.sequences import Heldout, WindowOrder, WindowStream, cut_windows, heldout_users
 from recmill.data.split import SplitName
 from recmill.errors import ConfigError
-from recmill.files import CHECKSUM
+from recmill.files import stated_checksum
 from recmill.memory import keep_freed_memory
 from recmill.models.baselines import Scorer
 from recmill.ranking import Judge
@@ -103,7 +103,7 @@ def open_sequence_task(config: SequenceConfig) -> SequenceTask:
         raise ConfigError("data.dir is not set; give the directory of the prepared sequences with --data DIR")
     use_threads(config.threads)
     prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
-    catalogue = prepared.manifest["files"]["items.arrow"][CHECKSUM]
+    catalogue = stated_checksum(prepared.manifest["files"]["items.arrow"])
     parts = build_sequence_parts(config, prepared.item_counts, catalogue)
     keep_freed_memory()  # from here on: the item vectors, which stay, are better mapped
     return SequenceTask(parts, prepared)
