@@ -49,7 +49,7 @@ fix: $(FULL)
 
 test: $(FULL)
 	@echo "test: the whole suite, without the long proofs (make test-slow)"
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 test-slow: $(FULL)
 	@echo "test-slow: the long proofs"

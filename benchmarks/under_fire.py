@@ -1,5 +1,6 @@
 """A training command killed again and again, and started anew each time until it is through."""
 
+import itertools
 import os
 import random
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -24,30 +25,47 @@ class Shot:
     single: bool  # one process of several, or all at once
 
 
-def shots(rng: random.Random, *, procs: int) -> Iterator[Shot]:
+def shots(rng: random.Random) -> Iterator[Shot]:
     """Endless, and the same for the same seed."""
     while True:
-        yield Shot(rng.randint(1, 4), rng.random() < 0.5, procs > 1 and rng.random() < 0.5)
+        yield Shot(rng.randint(1, 4), rng.random() < 0.5, rng.random() < 0.5)
 
 
-def train_under_fire(words: Sequence[str], run_dir: Path, *, num_kills: int, rng: random.Random, procs: int = 1) -> int:
-    """Run `recmill train` with these words, killing it `num_kills` times while it trains; how often it was killed."""
+def train_under_fire(
+    words: Sequence[str],
+    run_dir: Path,
+    *,
+    num_kills: int,
+    rng: random.Random,
+    procs: Sequence[int] = (1,),
+    max_restarts: int = 0,
+) -> int:
+    """Run `recmill train` with these words, killing it `num_kills` times while it trains; how often it was killed.
+
+    Each start has the next number of processes. With restarts single processes are killed, and not who starts them.
+    """
     command = [sys.executable, "-m", "recmill", "train", *words, "--run", str(run_dir), "--start-or-resume"]
-    command += ["--procs", str(procs)] if procs > 1 else []
-    aim, num_killed = shots(rng, procs=procs), 0
-    while True:
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+    command += ["--max-restarts", str(max_restarts)] if max_restarts else []
+    aim, num_killed = shots(rng), 0
+    for size in itertools.cycle(procs):
         shot = next(aim) if num_killed < num_kills else None
-        seen, was_shot = _watch(process, shot, run_dir)
-        status = process.wait()
+        if shot and max_restarts:
+            shot = replace(shot, single=True)
+        with subprocess.Popen(
+            [*command, *(["--procs", str(size)] if size > 1 else [])],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            seen, was_shot = _watch(process, shot, run_dir)
         _bury(process.pid)
         num_killed += was_shot
-        if status == 0:
+        if process.returncode == 0:
             return num_killed
         if not was_shot:
-            raise RuntimeError(f"the run failed by itself with status {status}:\n{seen}")
+            raise RuntimeError(f"the run failed by itself with status {process.returncode}:\n{seen}")
+    raise ValueError("a run needs a number of processes")
 
 
 def _watch(process: subprocess.Popen[str], shot: Shot | None, run_dir: Path) -> tuple[str, bool]:

@@ -1,6 +1,9 @@
 """Tiny worlds for all tests; the environment is scrubbed of launchers' words."""
 
 import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests share the cores: threads that spin keep others from them
+
 from collections.abc import Iterator
 from pathlib import Path
 

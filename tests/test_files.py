@@ -3,7 +3,16 @@ from pathlib import Path
 import pytest
 
 from recmill.errors import DataError, RunError
-from recmill.files import finished_dir, read_manifest, require_free_space, write_atomic, write_manifest
+from recmill.files import (
+    checksum,
+    finished_dir,
+    read_manifest,
+    require_free_space,
+    stated_checksum,
+    write_atomic,
+    write_listing,
+    write_manifest,
+)
 
 
 def write_half(target: Path) -> None:
@@ -64,3 +73,20 @@ def test_what_cannot_fit_is_refused_before_it_is_written(tmp_path: Path) -> None
     require_free_space(tmp_path / "not" / "yet", 1, "a byte")
     with pytest.raises(DataError, match=r"everything needs about \d+\.\d GiB in .* which has .* GiB free"):
         require_free_space(tmp_path / "not" / "yet", 1 << 60, "everything")
+
+
+def test_directories_with_the_checksums_of_before_are_read_and_verified(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"abc")
+    stated = {"bytes": 3, "sha256": checksum(tmp_path / "rows", "sha256")}
+    write_listing(tmp_path, {"rows": stated})
+    assert stated_checksum(read_manifest(tmp_path)["files"]["rows"]) == stated["sha256"]
+    (tmp_path / "rows").write_bytes(b"abd")
+    with pytest.raises(RunError, match="checksum differs"):
+        read_manifest(tmp_path)
+
+
+def test_a_listed_file_without_any_checksum_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"abc")
+    write_listing(tmp_path, {"rows": {"bytes": 3}})
+    with pytest.raises(RunError, match="checksum differs"):
+        read_manifest(tmp_path)

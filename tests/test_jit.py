@@ -1,9 +1,14 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numba
+import numpy as np
 import pytest
 
-from recmill.jit import source_key, use_fresh_cache
+from recmill.jit import njit, source_key, use_fresh_cache, variant_of
 
 
 def test_the_cache_changes_its_name_with_any_kernel_and_with_nothing_else(tmp_path: Path) -> None:
@@ -29,3 +34,67 @@ def test_caches_of_earlier_sources_are_removed(tmp_path: Path, monkeypatch: pyte
     assert sorted(path.name for path in parent.iterdir()) == sorted([directory.name, "other"])
     assert use_fresh_cache(tmp_path, parent) == directory
     assert directory.exists()
+
+
+def _multiplier(factor: float) -> Any:
+    @njit()
+    def multiply(x: float) -> float:
+        return factor * x
+
+    return multiply
+
+
+def _twice(kernel: Any, name: str) -> Any:
+    @njit(cache=True)
+    def twice(x: float) -> float:
+        return kernel(kernel(x)) if name else x
+
+    return twice
+
+
+def test_a_variant_is_known_by_all_that_it_was_made_for() -> None:
+    def variant(factor: float, name: str = "a") -> str:
+        return variant_of(_twice(_multiplier(factor), name).py_func)
+
+    assert variant(2.0) == variant(2.0)
+    assert len({variant(2.0), variant(3.0), variant(2.0, "b"), variant_of(_multiplier(2.0).py_func)}) == 4
+
+
+def test_a_kernel_may_not_be_made_for_what_a_cache_cannot_tell_apart() -> None:
+    with pytest.raises(TypeError, match=r"twice is made for .*cannot be told"):
+        _twice(np.zeros(2), "a")
+
+
+UPDATES = """
+import sys
+import numpy as np
+from recmill.embeddings.local import LocalTables
+from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.models.interaction import DotInteraction
+import torch
+torch.set_num_threads(1)
+digest, hits = [], 0
+for kind in ("adagrad", "rowwise_adam", "ftrl"):
+    tables = LocalTables([TableSpec("a", 50), TableSpec("b", 9)], 5, TableOptimizer(kind=kind, lr=0.05), seed=1)
+    layers = DotInteraction(3)
+    generator = np.random.default_rng(0)
+    for _ in range(9):
+        ids = np.stack([generator.integers(0, 50, 40), generator.integers(0, 9, 40)], axis=1)
+        dense = torch.from_numpy(generator.standard_normal((40, 5)).astype(np.float32))
+        layers(dense, tables.look_up(ids)).square().sum().backward()
+    digest += [tables.weights("a").tobytes().hex(), tables.state("b").tobytes().hex()]
+    hits += sum(tables._update.stats.cache_hits.values())
+print(hits, *digest)
+"""
+
+
+def test_kernels_loaded_from_the_cache_give_the_bits_of_those_that_were_compiled(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "1"}
+    compiled, loaded = (
+        subprocess.run(
+            [sys.executable, "-c", UPDATES], env=environment, capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    )
+    assert (compiled[0], loaded[0]) == ("0", "3")
+    assert compiled[1:] == loaded[1:]

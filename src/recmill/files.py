@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from recmill.errors import DataError, RunError
 
 MANIFEST = "manifest.json"
 _OWN_CHECKSUM = "manifest_sha256"
+_HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
+CHECKSUM = "xxh3_128"  # ten times as fast, and what it guards against is accidents
 
 
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
@@ -83,17 +87,17 @@ def require_free_space(directory: Path, needed_bytes: int, purpose: str) -> None
         )
 
 
-def sha256(path: Path) -> str:
-    """The checksum of a file, read in pieces."""
+def checksum(path: Path, kind: str = CHECKSUM) -> str:
+    """Of a file, read in pieces."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, _HASHES[kind]).hexdigest()
 
 
 def _settle(path: Path) -> str:
     """Have a file's content on the disk; its checksum."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return checksum(path)
 
 
 def write_manifest(directory: Path, **content: Any) -> None:
@@ -110,7 +114,7 @@ def list_files(directory: Path) -> dict[str, dict[str, Any]]:
     with ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:  # while one waits for the disk, another hashes
         digests = list(pool.map(_settle, paths))
     return {
-        str(path.relative_to(directory)): {"bytes": path.stat().st_size, "sha256": digest}
+        str(path.relative_to(directory)): {"bytes": path.stat().st_size, CHECKSUM: digest}
         for path, digest in zip(paths, digests, strict=True)
     }
 
@@ -159,8 +163,18 @@ def find_damage(directory: Path, manifest: dict[str, Any], *, verify: bool = Tru
         file = directory / name
         if not file.is_file():
             yield f"{file} is missing, though {MANIFEST} lists it"
-        elif file.stat().st_size != stated.get("bytes") or (verify and sha256(file) != stated.get("sha256")):
+        elif file.stat().st_size != stated.get("bytes") or (verify and not _has_checksum(file, stated)):
             yield f"{file} is not the file that {MANIFEST} lists: its size or checksum differs"
+
+
+def stated_checksum(stated: dict[str, Any]) -> str:
+    """Of a file that a manifest lists, of whichever kind it is."""
+    return next(str(stated[kind]) for kind in _HASHES if kind in stated)
+
+
+def _has_checksum(file: Path, stated: dict[str, Any]) -> bool:
+    kinds = _HASHES.keys() & stated.keys()
+    return bool(kinds) and all(checksum(file, kind) == stated[kind] for kind in kinds)
 
 
 def has_own_checksum(manifest: dict[str, Any]) -> bool:

@@ -1,20 +1,54 @@
 """The door to numba: compiled kernels are kept in a directory that changes its name with the source of any of them.
 
 Numba itself looks only at the file of the function it loads. A kernel inlines kernels of other files, so after an
-edit, or an update, to one of those it would run old machine code.
+edit, or an update, to one of those it would run old machine code. And it tells kernels that a function has made for a
+number or for another kernel apart by the pickles of these, which for a kernel are new ones in every process: none of
+them would ever be found again.
 """
 
 import hashlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numba
-from numba import njit, prange, uint32, uint64
+from numba import prange, uint32, uint64
+from numba.core.dispatcher import Dispatcher
 
 __all__ = ["njit", "prange", "uint32", "uint64"]
 
 PACKAGE = Path(__file__).resolve().parent
 _PREFIX = "kernels-"
+
+
+def njit(**options: Any) -> Any:
+    """`numba.njit`, and kernels with `cache=True` are found again whatever they were made for."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        kernel = numba.njit(**options)(function)
+        if options.get("cache"):
+            made_for = variant_of(function)
+            kernel._cache._index_key = lambda signature, codegen: (signature, codegen.magic_tuple(), made_for)
+        return kernel
+
+    return decorate
+
+
+def variant_of(function: Any) -> str:
+    """The name of a function and what it has been made for: numbers, words, and kernels that may be variants too."""
+    names = function.__code__.co_freevars
+    values = [_described(cell.cell_contents, function) for cell in function.__closure__ or ()]
+    made_for = ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+    return f"{function.__module__}.{function.__qualname__}({made_for})"
+
+
+def _described(value: Any, function: Any) -> str:
+    if isinstance(value, Dispatcher):
+        return variant_of(value.py_func)
+    if isinstance(value, (bool, int, float, str, tuple)):
+        return repr(value)
+    raise TypeError(f"{function.__qualname__} is made for {value!r}: it cannot be told from its like in a cache")
 
 
 def source_key(package: Path) -> str:

@@ -24,6 +24,7 @@ from recmill.data.prepare import PrepareJob, prepare
 from recmill.data.presets import PRESETS
 from recmill.data.split import find_days, split_by_day
 from recmill.errors import ConfigError, DataError
+from recmill.files import CHECKSUM
 
 Array = NDArray[Any]
 
@@ -37,7 +38,7 @@ def _load(out_dir: Path, kind: str, days: int = 3) -> list[Array]:
 
 
 def _digests(manifest: dict[str, Any]) -> dict[str, str]:
-    return {name: facts["sha256"] for name, facts in manifest["files"].items()}
+    return {name: facts[CHECKSUM] for name, facts in manifest["files"].items()}
 
 
 def _raw_values(data_dir: Path, days: list[int]) -> list[list[str]]:

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.resume import compare
 
 from recmill.train.job import run_job
 from tests.laws.kill import model_bytes, train_under_fire
+from tests.laws.world import CALM
 
 WITH_STATE = ("model.kind=dnn", "model.dropout_frac=0.2", "model.batch_norm=true")
 
@@ -18,6 +20,7 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
     words = ["demo", "--data", str(tiny_world_dir)]
     for assignment in (
         *model,
+        "threads=1",  # two that wait for each other crawl where other work shares the cores
         f"data.table_rows={[50] * 26}",
         "data.global_batch=50",
         "stop.max_epochs=6",
@@ -34,6 +37,32 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
         assert actual[name] == expected[name]
     steps = [json.loads(line)["step"] for line in (under_fire / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "records of the steps that were lost must be gone"
+
+
+def _words(data_dir: Path, *more: str) -> list[str]:
+    settings = (f"data.table_rows={[50] * 26}", "data.global_batch=50", "cadence.keep_ledger=true", *more, *CALM)
+    cadence = ("cadence.log_every_steps=10", "cadence.save_every_steps=20")
+    return ["demo", "--data", str(data_dir), *(word for s in (*settings, *cadence) for word in ("--set", s))]
+
+
+@pytest.mark.slow
+def test_every_start_may_have_another_number_of_processes(tiny_world_dir: Path, tmp_path: Path) -> None:
+    words = _words(tiny_world_dir, "stop.max_epochs=4", "data.num_lanes=6")
+    train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0))
+    assert train_under_fire(words, tmp_path / "fire", num_kills=4, rng=random.Random(3), procs=(2, 1, 3)) == 4
+    found = compare(tmp_path / "alone", tmp_path / "fire")
+    assert (found["rows_lost"], found["rows_repeated"]) == (0, 0)
+    assert found["rows"] == 8000, "every row of two days once in each epoch"
+    assert found["loss_difference"] < 1e-5
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_started_again_and_nothing_is_lost(tiny_world_dir: Path, tmp_path: Path) -> None:
+    words = _words(tiny_world_dir, "stop.max_epochs=6")
+    train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0), procs=(2,))
+    killed = train_under_fire(words, tmp_path / "fire", num_kills=1, rng=random.Random(4), procs=(2,), max_restarts=2)
+    assert killed == 1
+    assert compare(tmp_path / "alone", tmp_path / "fire")["bit_equal"]
 
 
 @pytest.mark.slow

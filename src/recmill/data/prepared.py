@@ -131,7 +131,12 @@ def describe(facts: Facts) -> str:
     sizes = ",".join(map(str, facts.table_rows))
     lines += ["", f"Table sizes ({sum(facts.table_rows):,} rows in all):", "", f"    {sizes}", ""]
     dense = ", ".join(f"{k} = {v}" for k, v in facts.encoding.model_dump(exclude_none=True).items())
-    lines += [f"Encoding: {dense}.", "", "`manifest.json` has the schema, and size and sha256 of every file.", ""]
+    lines += [
+        f"Encoding: {dense}.",
+        "",
+        "`manifest.json` has the schema, and size and checksum (XXH3, 128 bits) of every file.",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from recmill.data.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.schema import Schema
 from recmill.errors import DataError
-from recmill.files import sha256, write_atomic
+from recmill.files import checksum, write_atomic
 from recmill.jit import njit, uint64
 
 MISSING_ROW, UNKNOWN_ROW, FIRST_VALUE_ROW = range(3)
@@ -198,7 +198,7 @@ class VocabularyWriter:
             "format": _FORMAT,
             "missing_is_zero": self._missing_is_zero,
             "columns": [asdict(column) for column in self._columns],
-            "slots_sha256": sha256(self._directory / SLOTS),
+            "slots_sha256": checksum(self._directory / SLOTS, "sha256"),
         }
         write_atomic(self._directory / COLUMNS, json.dumps(content, indent=1))
 
@@ -211,7 +211,7 @@ class Vocabulary:
         try:
             content = json.loads(path.read_text())
             columns = tuple(ColumnFacts(**facts) for facts in content["columns"])
-            checksum, is_known = content["slots_sha256"], content["format"] == _FORMAT
+            stated, is_known = content["slots_sha256"], content["format"] == _FORMAT
             self.missing_is_zero = bool(content["missing_is_zero"])
         except OSError as error:
             raise DataError(f"{path} cannot be read ({error.strerror}); make one with `recmill prepare`") from None
@@ -223,10 +223,10 @@ class Vocabulary:
         num_words = sum(column.num_words for column in columns)
         if not slots_path.is_file() or slots_path.stat().st_size != num_words * _WORD_BYTES:
             raise DataError(f"{slots_path} is missing or not of the size that {COLUMNS} states; prepare it anew")
-        if sha256(slots_path) != checksum:
+        if checksum(slots_path, "sha256") != stated:
             raise DataError(f"{slots_path} is damaged, or belongs to another {COLUMNS}: its checksum differs")
         self.columns = columns
-        self.checksum: str = checksum
+        self.checksum: str = stated
         with slots_path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self._words = np.frombuffer(mapped, np.uint64)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.embeddings.rules import FASTMATH, Rates, Rule, Storage, update_row
+from recmill.embeddings.rules import Rates, Rule, Storage, update_row
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
 
@@ -142,7 +142,7 @@ def update_kernel(dim: int, rule: Rule, *, pooled: bool) -> Callable[..., None]:
     """A kernel that sums the gradients (B, F, D) of equal ids and applies the optimizer to each row once."""
     move_row, has_decay = update_row(rule, dim), rule.has_decay
 
-    @njit(nogil=True, fastmath=FASTMATH)
+    @njit(nogil=True, error_model="numpy")
     def update_table(
         ids: NDArray[np.int64],
         gradient_BFD: NDArray[np.float32],

@@ -1,4 +1,8 @@
-"""The rules that move one row of a table, given the sum of its gradients; their formulas stand in `table.py`."""
+"""The rules that move one row of a table, given the sum of its gradients; their formulas stand in `table.py`.
+
+No operation may be reordered or fused: a kernel just compiled and the same one loaded from its cache have been through
+the optimiser in different company, and a run that is resumed is to end with the same bits.
+"""
 
 from typing import Any, NamedTuple
 
@@ -7,9 +11,6 @@ from numpy.typing import NDArray
 
 from recmill.embeddings.table import TableOptimizer
 from recmill.jit import njit
-
-# Sums over a row may be reassociated (that is what vectorises them); NaN and infinity keep their meaning.
-FASTMATH = {"reassoc", "contract", "nsz"}
 
 
 class Storage(NamedTuple):
@@ -77,8 +78,27 @@ def update_row(rule: Rule, dim: int) -> Any:
     return builders[rule.kind](dim)
 
 
+def _sum_of_squares(dim: int) -> Any:
+    """Four sums that are added at the end: a vector does that, and in this order, whatever a compiler makes of it."""
+    rest = dim - dim % 4
+
+    @njit(inline="always")
+    def sum_of_squares(gradient: Any) -> Any:
+        a = b = c = e = np.float32(0)
+        for d in range(0, rest, 4):
+            a += gradient[d] * gradient[d]
+            b += gradient[d + 1] * gradient[d + 1]
+            c += gradient[d + 2] * gradient[d + 2]
+            e += gradient[d + 3] * gradient[d + 3]
+        for d in range(rest, dim):
+            a += gradient[d] * gradient[d]
+        return (a + b) + (c + e)
+
+    return sum_of_squares
+
+
 def _sgd(dim: int) -> Any:
-    @njit(inline="always", fastmath=FASTMATH)
+    @njit(inline="always")
     def sgd(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             storage.weights[row, d] -= rates.lr * gradient[d]
@@ -87,7 +107,7 @@ def _sgd(dim: int) -> Any:
 
 
 def _momentum(dim: int) -> Any:
-    @njit(inline="always", fastmath=FASTMATH)
+    @njit(inline="always")
     def momentum(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             storage.state[row, d] = rates.momentum * storage.state[row, d] + gradient[d]
@@ -97,7 +117,7 @@ def _momentum(dim: int) -> Any:
 
 
 def _adagrad(dim: int) -> Any:
-    @njit(inline="always", fastmath=FASTMATH)
+    @njit(inline="always")
     def adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             storage.state[row, d] += gradient[d] * gradient[d]
@@ -107,11 +127,11 @@ def _adagrad(dim: int) -> Any:
 
 
 def _rowwise_adagrad(dim: int) -> Any:
-    @njit(inline="always", fastmath=FASTMATH)
+    sum_of_squares = _sum_of_squares(dim)
+
+    @njit(inline="always")
     def rowwise_adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
-        squares = np.float32(0)
-        for d in range(dim):
-            squares += gradient[d] * gradient[d]
+        squares = sum_of_squares(gradient)
         storage.state[row, 0] += squares / np.float32(dim)
         rate = rates.lr / (np.sqrt(storage.state[row, 0]) + rates.eps)
         for d in range(dim):
@@ -121,7 +141,7 @@ def _rowwise_adagrad(dim: int) -> Any:
 
 
 def _adam(dim: int) -> Any:
-    @njit(inline="always", fastmath=FASTMATH)
+    @njit(inline="always")
     def adam(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             first = rates.beta1 * storage.state[row, d] + rates.rest1 * gradient[d]
@@ -135,11 +155,11 @@ def _adam(dim: int) -> Any:
 
 
 def _rowwise_adam(dim: int) -> Any:
-    @njit(inline="always", fastmath=FASTMATH)
+    sum_of_squares = _sum_of_squares(dim)
+
+    @njit(inline="always")
     def rowwise_adam(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
-        squares = np.float32(0)
-        for d in range(dim):
-            squares += gradient[d] * gradient[d]
+        squares = sum_of_squares(gradient)
         second = rates.beta2 * storage.state[row, dim] + rates.rest2 * squares / np.float32(dim)
         storage.state[row, dim] = second
         rate = rates.lr * rates.unbias1 / (np.sqrt(second * rates.unbias2) + rates.eps)
@@ -152,7 +172,7 @@ def _rowwise_adam(dim: int) -> Any:
 
 
 def _ftrl(dim: int) -> Any:
-    @njit(inline="always", fastmath=FASTMATH)
+    @njit(inline="always")
     def ftrl(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             before = storage.state[row, d]

@@ -26,6 +26,8 @@ def multiply_tile(_context: Any, a: Any, row: Any, b: Any, column: Any, out: Any
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         word = ir.IntType(64)
+        # asked for by name: whether a product and a sum are fused must not be the optimiser's choice
+        fuse = builder.module.declare_intrinsic("llvm.fma.v8f32", (), ir.FunctionType(_VECTOR, [_VECTOR] * 3))
         _, row, _, column, _ = arguments
         a, b, out = (context.make_array(sig.args[i])(context, builder, arguments[i]) for i in (0, 2, 4))
         rows = [builder.add(row, word(i)) for i in range(TILE_ROWS)]
@@ -48,8 +50,7 @@ def multiply_tile(_context: Any, a: Any, row: Any, b: Any, column: Any, out: Any
         for at_row, of_row in zip(rows, sums, strict=True):
             left = _spread(builder, builder.load(place(a, at_row, step)))
             for i, (total, factor) in enumerate(zip(of_row, right, strict=True)):
-                product = builder.fmul(left, factor, flags=("contract",))
-                of_row[i] = builder.fadd(total, product, flags=("contract",))
+                of_row[i] = builder.call(fuse, [left, factor, total])
                 total.add_incoming(ir.Constant(_VECTOR, [0.0] * _LANES), before)
                 total.add_incoming(of_row[i], loop)
         next_step = builder.add(step, word(1))

@@ -4,7 +4,6 @@ Every process writes the pieces of tables it holds, the main one all the rest. A
 that it can be written while training goes on, and a directory that was not finished does not exist for a reader.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from recmill.config import Settings, to_toml
 from recmill.embeddings.piece import HasPieces, Piece, What
 from recmill.errors import FailureError, RunError
-from recmill.files import read_manifest, write_atomic, write_listing
+from recmill.files import CHECKSUM, checksum, read_manifest, write_atomic, write_listing
 from recmill.train.precision import LossScale
 from recmill.train.progress import Progress
 from recmill.train.saved_tables import SavedTables, file_of, key_of
@@ -75,16 +74,27 @@ class Snapshot:
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def copied(self) -> "Snapshot":
+    def copied(self, room: "Room") -> "Snapshot":
         """The same, in memory of its own."""
         tensors = {
-            file: {name: _copy(tensor) for name, tensor in group.items()} for file, group in self.tensors.items()
+            file: {name: room.copy(f"{file}/{name}", tensor) for name, tensor in group.items()}
+            for file, group in self.tensors.items()
         }
         return replace(self, tensors=tensors)
 
 
-def _copy(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor, device="cpu").copy_(tensor.detach())
+class Room:
+    """Memory for one copied state at a time, used again for the next: new pages cost more than the copy itself."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}
+
+    def copy(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor's values in the place of that name."""
+        place = self._tensors.get(name)
+        if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
+            place = self._tensors[name] = torch.empty_like(tensor, device="cpu")
+        return place.copy_(tensor.detach())
 
 
 def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
@@ -129,10 +139,10 @@ def write_part(snapshot: Snapshot, scratch: Path) -> None:
     files: dict[str, dict[str, Any]] = {}
     for name, tensors in snapshot.tensors.items():
         digest = write_tensors(scratch / name, tensors)
-        files[name] = {"bytes": (scratch / name).stat().st_size, "sha256": digest}
+        files[name] = {"bytes": (scratch / name).stat().st_size, CHECKSUM: digest}
     for name, text in snapshot.texts.items():
         write_atomic(scratch / name, text)
-        files[name] = {"bytes": len(text.encode()), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        files[name] = {"bytes": len(text.encode()), CHECKSUM: checksum(scratch / name)}
     write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"files": files}))
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from recmill.errors import FailureError, RunError
 from recmill.train.checkpoint import (
+    Room,
     Snapshot,
     State,
     checkpoint_snapshot,
@@ -40,6 +41,7 @@ class Saver:
         self._token: str = group.from_main(uuid4().hex[:8])  # of this start of the run
         self._writer = ThreadPoolExecutor(1, "recmill-save")
         self._writing: Future[None] | None = None
+        self._room = Room()
         self._saved_step: int | None = None
 
     def __enter__(self) -> Self:
@@ -133,7 +135,7 @@ class Saver:
     def _start(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
         if complaint := self.wait():
             self._tell(f"warning: a state could not be saved: {complaint}; the run goes on")
-        self._writing = self._writer.submit(self._write, snapshot.copied(), target, progress)
+        self._writing = self._writer.submit(self._write, snapshot.copied(self._room), target, progress)
 
     def _write(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
         scratch = target.with_name(f".{target.name}.{self._token}")

@@ -15,6 +15,7 @@ from recmill.data.sequences import Heldout, WindowOrder, WindowStream, cut_windo
 from recmill.data.split import SplitName
 from recmill.embeddings.plan import ShardKind
 from recmill.errors import ConfigError
+from recmill.files import stated_checksum
 from recmill.memory import keep_freed_memory
 from recmill.models.baselines import Scorer
 from recmill.ranking import Judge
@@ -122,7 +123,7 @@ def open_sequence_task(
         )
     use_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // group.world.local_size))
     prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
-    catalogue = prepared.manifest["files"]["items.arrow"]["sha256"]
+    catalogue = stated_checksum(prepared.manifest["files"]["items.arrow"])
     num_items = prepared.sequences.num_items
     plan = plan_items(config, num_items, kind, group.world.size) if kind else None
     parts = build_sequence_parts(config, prepared.item_counts, catalogue, group, plan)

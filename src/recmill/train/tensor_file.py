@@ -1,18 +1,19 @@
 """Tensors in a safetensors file, written straight from memory.
 
 The package's own writer copies all tensors before it writes the first and keeps the interpreter to itself meanwhile;
-here a checkpoint goes to the disk piece by piece, and its checksum is taken on the way, while training goes on.
+here a checkpoint goes to the disk piece by piece, past the page cache, while training goes on.
 """
 
-import hashlib
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from recmill.train.direct_file import DirectFile
 
 _DTYPES = {
     torch.float64: "F64",
@@ -24,33 +25,23 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_PIECE_BYTES = 8 << 20
 
 Layout = tuple[torch.dtype, tuple[int, ...]]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write a file and have it on the disk; its SHA-256."""
+    """Write a file and have it on the disk; its checksum."""
     layout = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     return write_portions(path, layout, tensors.values())
 
 
 def write_portions(path: Path, layout: Mapping[str, Layout], portions: Iterable[Tensor]) -> str:
     """The same from tensors that come in portions, all numbers of one before the first of the next."""
-    digest = hashlib.sha256()
-    with path.open("wb") as file:
-        header = _header(layout)
-        file.write(header)
-        digest.update(header)
+    with DirectFile(path) as file:
+        file.write(np.frombuffer(_header(layout), np.uint8))
         for portion in portions:
-            content = portion.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-            for start in range(0, len(content), _PIECE_BYTES):
-                piece = content[start : start + _PIECE_BYTES]
-                file.write(piece)
-                digest.update(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()
+            file.write(portion.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return file.digest
 
 
 def _header(layout: Mapping[str, Layout]) -> bytes:
