@@ -37,7 +37,6 @@ def build() -> TrainConfig:
             dense_norm=True,
             dense_knots=KNOTS,
             rate_folds=4,
-            rate_prior_rows=30,
         ),
         tables=TableOptimizer(kind="adagrad", lr=0.01, weight_decay=1e-3),
         dense=DenseOptimizer(kind="adam", lr=0.001),
