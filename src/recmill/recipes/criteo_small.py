@@ -14,7 +14,8 @@ KNOTS = (0.0, 0.693, 1.099, 1.386, 1.609, 1.95, 2.4, 3.0, 3.6, 4.2, 5.0, 6.0, 7.
 def build() -> TrainConfig:
     """DNN with a linear part for small Criteo logs: dimension 8, click rates of values, the mean of the second epoch.
 
-    The best of DNN, DLRM, DCN v2 and FinalMLP on validation rows of the Kaggle sample, by a search that LOG.md tells.
+    The best of DNN, DLRM, DCN v2 and FinalMLP on validation rows of the Kaggle sample, by a search that LOG.md tells;
+    on its held-out rows 0.0046 of AUROC above logistic regression.
     For rows prepared with `--schema kaggle --min-count 2 --seed 0`; raw text is taken modulo 10,000 rows a table. The
     weights are averaged from step 782 on, which is one epoch of 100,000 rows: `average.from_step` should be rows / 128
     for other logs.
