@@ -41,8 +41,7 @@ RECIPE = "criteo-small"
 BAR = 0.004  # of AUROC, the best model above the floor
 
 # What was chosen on the sixth seventh; LOG.md has what it was chosen among.
-FLOOR_MIN_COUNT, FLOOR_C = 2, 0.05
-MIN_COUNT = 10
+MIN_COUNT, FLOOR_C = 2, 0.05
 MODELS: dict[str, dict[str, Any]] = {
     "dnn": {},  # the recipe itself
     "dlrm": {"bottom": [64, 8], "top": [128, 64, 1]},
@@ -82,7 +81,7 @@ def cut_sample(sample: Path, out_dir: Path, *, validation: bool) -> Rows:
     return Rows(out_dir, len(train))
 
 
-def prepare_rows(rows: Rows, out_dir: Path, *, min_count: int) -> Path:
+def prepare_rows(rows: Rows, out_dir: Path) -> Path:
     """Encoded by a vocabulary of the training rows, which are shuffled."""
     data = DataConfig(
         dir=str(rows.directory),
@@ -93,7 +92,7 @@ def prepare_rows(rows: Rows, out_dir: Path, *, min_count: int) -> Path:
         table_rows=(2,) * 26,
     )
     splits = open_splits(data)
-    prepare(PrepareJob(splits, data.schema_of_rows, out_dir, min_count=min_count, seed=0))
+    prepare(PrepareJob(splits, data.schema_of_rows, out_dir, min_count=MIN_COUNT, seed=0))
     splits.close()
     return out_dir
 
@@ -147,8 +146,7 @@ def settings_of(kind: str, prepared_dir: Path, num_train: int, *, seed: int, thr
     tree = laid_over(without_other_kind(tree, changes), changes)
     tree["data"] = {**tree["data"], "dir": str(prepared_dir)}
     del tree["data"]["holdout_frac"]
-    steps = math.ceil(tree["stop"]["max_epochs"] * num_train / tree["data"]["global_batch"])
-    tree["schedule"]["decay_steps"] = steps
+    tree["average"]["from_step"] = math.ceil(num_train / tree["data"]["global_batch"])  # the second epoch
     tree = {**taken_over(tree, None), "seed": seed, **({"threads": threads} if threads else {})}
     return from_tree(TrainConfig, tree)
 
@@ -191,9 +189,9 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         rows = cut_sample(args.sample, scratch / "raw", validation=args.validation)
+        prepared_dir = prepare_rows(rows, scratch / "rows")
         if "floor" in args.models:
-            scores["floor"] = [score_floor(prepare_rows(rows, scratch / "floor", min_count=FLOOR_MIN_COUNT))]
-        prepared_dir = prepare_rows(rows, scratch / "rows", min_count=MIN_COUNT)
+            scores["floor"] = [score_floor(prepared_dir)]
         for kind in args.models:
             for seed in range(args.seeds if kind != "floor" else 0):
                 config = settings_of(kind, prepared_dir, rows.num_train, seed=seed, threads=args.threads)

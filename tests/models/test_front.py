@@ -34,18 +34,20 @@ def test_a_linear_layer_over_knots_is_interpolation(knots: list[float], numbers:
 def test_features_stay_side_by_side() -> None:
     near = spread(torch.tensor([[0.0, 3.0], [1.0, 0.5]]), torch.tensor(KNOTS))
     assert near.tolist() == [[1, 0, 0, 0, 0, 1], [0, 1, 0, 0.5, 0.5, 0]]
-    assert spread_names(["a", "b"], DnnConfig(dense_knots=KNOTS)) == ("a", "b", "a", "a", "a", "b", "b", "b")
-    assert spread_names(["a", "b"], DnnConfig()) == ("a", "b")
+    assert spread_names(["a", "b"], ["x"], DnnConfig(dense_knots=KNOTS)) == ("a", "b", "a", "a", "a", "b", "b", "b")
+    assert spread_names(["a", "b"], ["x"], DnnConfig()) == ("a", "b")
+    rated = DnnConfig(dense_knots=(0.0, 1.0), rate_folds=2)
+    assert spread_names(["a"], ["x", "y"], rated) == ("a", "x rate", "y rate", "x rows", "y rows", "a", "a")
 
 
 def test_without_its_settings_there_is_no_front() -> None:
     model = nn.Identity()
-    assert with_front(DlrmConfig(), model, 2, seed=0) is model
+    assert with_front(DlrmConfig(), model, 2, [], seed=0) is model
 
 
 def test_vectors_are_dropped_in_training_alone_and_the_same_at_the_same_step() -> None:
     config = DnnConfig(embedding_dim=4, top=(1,), embedding_dropout_frac=0.5)
-    model = with_front(config, Dnn(config, ["a"], ["x", "y"], seed=3), 1, seed=3)
+    model = with_front(config, Dnn(config, ["a"], ["x", "y"], seed=3), 1, [], seed=3)
     assert isinstance(model, Front)
     dense, vectors = torch.ones(6, 1), torch.ones(6, 2, 4)
     model.eval()
@@ -63,7 +65,7 @@ def test_numbers_are_measured_before_the_layers_and_spread_as_they_are() -> None
         def forward(self, dense: torch.Tensor, _vectors: torch.Tensor) -> torch.Tensor:
             return dense
 
-    model = with_front(DnnConfig(dense_norm=True, dense_knots=KNOTS), Tell(), 1, seed=0)
+    model = with_front(DnnConfig(dense_norm=True, dense_knots=KNOTS), Tell(), 1, [], seed=0)
     model.train()
     seen = model(torch.tensor([[0.0], [1.0], [2.0]]), torch.zeros(3, 1, 16)).detach()
     assert seen[:, 0].tolist() == pytest.approx([-1.2247, 0.0, 1.2247], abs=1e-3)

@@ -51,9 +51,9 @@ def test_a_step_moves_the_rows_it_touches_and_all_layers(kind: str, resolve_mode
 def test_a_run_that_stops_and_goes_on_ends_with_the_same_bytes(
     kind: str, resolve_model: ResolveModel, open_run: OpenRun, tmp_path: Path
 ) -> None:
-    """With dropout and batch norm, whose masks and statistics have to survive; evaluating in between is no matter."""
+    """With dropout, batch norm and rates, which have to survive; evaluating in between is no matter."""
     norm = ("batch_norm=true",) if "batch_norm" in CONFIGS[kind].model_fields else ()
-    settings = (*KINDS[kind], "dropout_frac=0.3", *norm)
+    settings = (*KINDS[kind], "dropout_frac=0.3", "rate_folds=3", *norm)
     results = []
     for stops in ((13,), (4, 9, 13)):
         for stop in stops:

@@ -19,11 +19,21 @@ def refuse_knots(knots: tuple[float, ...]) -> tuple[float, ...]:
     return knots
 
 
+def refuse_folds(num_folds: int) -> int:
+    """Complain about a single fold, which would leave no other rows to count."""
+    if num_folds == 1:
+        raise ConfigError(
+            "model.rate_folds = 1: a row sees the rows of other folds; give at least 2, or 0 for no rates"
+        )
+    return num_folds
+
+
 class ModelSettings(Settings):
     """Vectors and how they are pooled, how layers start, and the shares dropped of vectors and behind hidden layers.
 
-    With `dense_norm` the encoded numbers pass through batch norm first; with `dense_knots` the layers see, beside each
-    number, how near it is to every knot.
+    With `dense_norm` the numbers pass through batch norm first; with `dense_knots` the layers see, beside each encoded
+    number, how near it is to every knot. With `rate_folds` they see, beside the numbers, how often rows with the same
+    value were clicked (`rates.py`), as counted in one pass over the rows to train on.
     """
 
     embedding_dim: int = Field(default=16, ge=1, le=4096)
@@ -34,6 +44,8 @@ class ModelSettings(Settings):
     embedding_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
     dense_norm: bool = False
     dense_knots: Annotated[tuple[float, ...], AfterValidator(refuse_knots)] = ()
+    rate_folds: Annotated[int, AfterValidator(refuse_folds)] = Field(default=0, ge=0, le=64)  # 0: no rates
+    rate_prior_rows: float = Field(default=10.0, gt=0)  # with the rate of all rows, added to those of every value
 
     @property
     def table_dim(self) -> int:

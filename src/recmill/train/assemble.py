@@ -15,8 +15,9 @@ from recmill.models.dcn import Dcn
 from recmill.models.dlrm import Dlrm
 from recmill.models.dnn import Dnn
 from recmill.models.finalmlp import FinalMlp
-from recmill.models.front import spread_names, with_front
+from recmill.models.front import input_names, spread_names, with_front
 from recmill.models.projection import Projection
+from recmill.train.average import WeightMean
 from recmill.train.config import TrainConfig
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.precision import LossScale
@@ -37,8 +38,9 @@ def assemble(config: TrainConfig) -> Parts:
     model = build_model(config)
     tables = LocalTables(table_specs(config), config.model.table_dim, config.tables, seed=config.seed)
     loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
-    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale)
-    _compile_kernels(parts, len(config.data.schema_of_rows.dense_names))
+    average = WeightMean(model, tables) if config.average.from_step else None
+    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale, average)
+    _compile_kernels(parts)
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
     return parts
 
@@ -59,16 +61,23 @@ def table_specs(config: TrainConfig) -> list[TableSpec]:
 def build_model(config: TrainConfig) -> nn.Module:
     """The layers that the settings name, with their first values."""
     schema = config.data.schema_of_rows
-    dense_names = spread_names(schema.dense_names, config.model)
-    model: nn.Module = MODELS[config.model.kind](config.model, dense_names, schema.category_names, seed=config.seed)
-    return with_front(config.model, model, len(schema.dense_names), seed=config.seed)
+    names = spread_names(schema.dense_names, schema.category_names, config.model)
+    model: nn.Module = MODELS[config.model.kind](config.model, names, schema.category_names, seed=config.seed)
+    return with_front(config.model, model, len(schema.dense_names), table_specs(config), seed=config.seed)
 
 
-def _compile_kernels(parts: Parts, num_dense: int) -> None:
+def count_inputs(config: TrainConfig) -> int:
+    """How many numbers the model is given of each row."""
+    schema = config.data.schema_of_rows
+    return len(input_names(schema.dense_names, schema.category_names, config.model))
+
+
+def _compile_kernels(parts: Parts) -> None:
     """Have them compiled, or loaded from their cache, now rather than within the first step."""
     parts.tables.compile()
+    num_inputs = count_inputs(parts.config)
     no_vectors = torch.empty(0, len(parts.tables.specs), parts.tables.dim, requires_grad=True)
-    parts.model(torch.empty(0, num_dense), no_vectors).sum().backward()
+    parts.model(torch.empty(0, num_inputs), no_vectors).sum().backward()
     parts.optimizer.zero_grad(set_to_none=True)
 
 

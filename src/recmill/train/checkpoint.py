@@ -21,6 +21,7 @@ from recmill.config import Settings, to_toml
 from recmill.embeddings.piece import HasPieces, Piece, What
 from recmill.errors import FailureError, RunError
 from recmill.files import CHECKSUM, checksum, read_manifest, write_atomic, write_listing
+from recmill.train.average import WeightMean
 from recmill.train.precision import LossScale
 from recmill.train.progress import Progress
 from recmill.train.saved_tables import SavedTables, file_of, key_of
@@ -32,6 +33,7 @@ OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "progress.json"
 CONFIG = "config.toml"
 COUNTERS = "counters.json"
+TRAINING = "training.safetensors"  # where the weights are a mean: those that training goes on from
 _LOST_S = 600.0  # how long the main process waits for the pieces of the others
 
 
@@ -61,6 +63,10 @@ class State(Protocol):
     @property
     def loss_scale(self) -> LossScale | None:
         """Of fp16."""
+
+    @property
+    def average(self) -> WeightMean | None:
+        """What is judged and left behind in place of the weights."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Sn
     """Weights alone: what scoring needs."""
     snapshot = Snapshot("model", progress.step, state.rows_hash, world)
     if world.is_main:
-        snapshot.tensors[DENSE] = dict(state.model.state_dict())  # parameters, and what batch norm has measured
+        snapshot.tensors[DENSE] = _layers_to_save(state)
     _add_pieces(snapshot, [piece for piece in _pieces_to_save(state) if piece.what == "weights"])
     return snapshot
 
@@ -110,11 +116,13 @@ def checkpoint_snapshot(state: State, progress: Progress, world: World = ALONE) 
     """All that is needed to go on as if nothing had happened."""
     snapshot = Snapshot("checkpoint", progress.step, state.rows_hash, world)
     if world.is_main:
-        snapshot.tensors[DENSE] = dict(state.model.state_dict())
+        snapshot.tensors[DENSE] = _layers_to_save(state)
         snapshot.tensors[OPTIMIZER] = _optimizer_state(state)
         snapshot.texts[COUNTERS] = json.dumps(_counters(state))
         snapshot.texts[PROGRESS] = json.dumps(progress.to_json())
         snapshot.texts[CONFIG] = to_toml(state.config)
+        if state.average and state.average.count:
+            snapshot.tensors[TRAINING] = state.average.training_weights()
     _add_pieces(snapshot, _pieces_to_save(state))
     return snapshot
 
@@ -125,8 +133,18 @@ def _add_pieces(snapshot: Snapshot, pieces: list[Piece]) -> None:
         snapshot.tensors.setdefault(file, {})[key_of(piece)] = piece.values
 
 
+def _layers_to_save(state: State) -> dict[str, Tensor]:
+    """Parameters, and what batch norm has measured: their mean if there is one, as scoring needs it."""
+    means = state.average.layers if state.average and state.average.count else {}
+    return {**state.model.state_dict(), **means}
+
+
 def _pieces_to_save(state: State) -> list[Piece]:
-    return state.tables.pieces_to_save() if state.tables else []
+    pieces = state.tables.pieces_to_save() if state.tables else []
+    if state.average is None or not state.average.count:
+        return pieces
+    means = state.average.tables
+    return [replace(piece, values=means[piece.table]) if piece.what == "weights" else piece for piece in pieces]
 
 
 def _pieces(state: State) -> list[Piece]:
@@ -230,6 +248,9 @@ def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Pr
         state.tables.num_updates = counters["table_updates"]
     if state.loss_scale:
         state.loss_scale.restore(counters["loss_scale"])
+    if state.average and counters["averaged"]:
+        state.average.restore(counters["averaged"])
+        _fill(state.average.training_weights(), directory / TRAINING)
     return read_progress(directory)
 
 
@@ -248,7 +269,12 @@ def read_progress(directory: Path) -> Progress:
 
 def _counters(state: State) -> dict[str, Any]:
     scale = state.loss_scale.to_json() if state.loss_scale else None
-    return {"table_updates": state.tables.num_updates if state.tables else 0, "loss_scale": scale}
+    averaged = state.average.count if state.average else 0
+    return {
+        "table_updates": state.tables.num_updates if state.tables else 0,
+        "loss_scale": scale,
+        "averaged": averaged,
+    }
 
 
 def _optimizer_state(state: State) -> dict[str, Tensor]:

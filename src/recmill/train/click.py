@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Position
 from recmill.data.split import SplitName
+from recmill.models.front import rates_of
+from recmill.models.rates import ClickRates
 from recmill.train.config import TrainConfig
 from recmill.train.evaluate import ClickEvaluation, evaluate
 from recmill.train.inputs import Inputs
@@ -49,9 +51,19 @@ class ClickTask:
     @contextmanager
     def open_steps(self, start: Position | None) -> Iterator[LocalSteps]:
         """Steps from a position on."""
+        rates = rates_of(self.state.model)
+        if rates is not None and start is None:  # later they have come back with the layers
+            self._count(rates)
         with self.inputs.open_training(start) as stream:
             least = least_rows(self.config.data)
             yield LocalSteps(stream, partial(take_step, self.state), _fingerprint, least, self.signals)
+
+    def _count(self, rates: ClickRates) -> None:
+        """The clicks of all rows to train on: a pass over them."""
+        rates.forget()
+        with self.inputs.open_evaluation("train") as stream:
+            for batch in stream:
+                rates.count(batch.columns)
 
     def evaluate(self, split: SplitName) -> ClickEvaluation:
         """Score the rows of a split."""

@@ -12,6 +12,7 @@ from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
 from recmill.models.dlrm import DlrmConfig
 from recmill.models.kind import ModelConfig
+from recmill.train.average import Average
 from recmill.train.cadence import Cadence, Stop
 from recmill.train.precision import Precision
 from recmill.train.schedule import Schedule
@@ -89,6 +90,7 @@ class TrainConfig(Settings):
     sharding: Sharding = Sharding()
     update: Update = Update()
     loss: Loss = Loss()
+    average: Average = Average()
     precision: Precision = Precision()
     warm_start: WarmStart = WarmStart()
 

@@ -1,5 +1,6 @@
 """A model judged on a split it was not trained on."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -51,7 +52,8 @@ def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> ClickEvaluation:
     max_batches = batch_limit(parts.config.data, split)
     metrics, num_skipped = ClickMetrics(), 0
     parts.model.eval()
-    with inputs.open_evaluation(split) as stream, torch.inference_mode():
+    weights = parts.average.in_place() if parts.average else nullcontext()
+    with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
         for batch in islice(stream, max_batches or None):
             metrics.update(forward(parts, batch).numpy(), batch.columns.labels)
             num_skipped += batch.num_skipped

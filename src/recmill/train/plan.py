@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from recmill.train.assemble import build_model
+from recmill.train.assemble import build_model, count_inputs
 from recmill.train.config import TrainConfig
 
 FLOAT_BYTES = 4
@@ -23,7 +23,7 @@ class TablePlan:
     name: str
     num_rows: int
     dim: int
-    state_width: int  # numbers the optimizer keeps for a row
+    state_width: int  # numbers that are kept for a row besides: by the optimizer, and to know its rate and its mean
 
     @property
     def weight_bytes(self) -> int:
@@ -32,7 +32,7 @@ class TablePlan:
 
     @property
     def total_bytes(self) -> int:
-        """With what the optimizer keeps."""
+        """With all that is kept for its rows."""
         return self.weight_bytes + self.num_rows * self.state_width * FLOAT_BYTES
 
 
@@ -88,14 +88,17 @@ def make_plan(config: TrainConfig) -> Plan:
     """Of one process; the layers are built to be counted, the tables are not."""
     data, schema = config.data, config.data.schema_of_rows
     dim = config.model.table_dim
-    state_width = config.tables.state_width(dim)
+    state_width = config.tables.state_width(dim) + 2 * config.model.rate_folds
+    is_averaged = config.average.from_step > 0
+    state_width += dim * is_averaged
     tables = tuple(
         TablePlan(name, rows, dim, state_width)
         for name, rows in zip(schema.category_names, data.num_table_rows, strict=True)
     )
     model = build_model(config)
-    flops, activations = _count(model, len(schema.dense_names), len(tables), dim)
-    input_bytes = 8 * sum(data.slots_per_column) + FLOAT_BYTES * len(schema.dense_names)
+    num_inputs = count_inputs(config)
+    flops, activations = _count(model, num_inputs, len(tables), dim)
+    input_bytes = 8 * sum(data.slots_per_column) + FLOAT_BYTES * num_inputs
     forward_bytes = FLOAT_BYTES * (len(tables) * dim + activations)
     # a step has vectors and activations once forward and once backward, an evaluation forward alone
     step_bytes = (input_bytes + 2 * forward_bytes) * data.global_batch
@@ -103,13 +106,13 @@ def make_plan(config: TrainConfig) -> Plan:
     return Plan(
         tables,
         sum(parameter.numel() for parameter in model.parameters()),
-        config.dense.state_width,
+        config.dense.state_width + is_averaged,
         flops,
         max(step_bytes, evaluation_bytes),
     )
 
 
-def _count(model: torch.nn.Module, num_dense: int, num_categories: int, dim: int) -> tuple[int, int]:
+def _count(model: torch.nn.Module, num_inputs: int, num_categories: int, dim: int) -> tuple[int, int]:
     """Floating-point operations and numbers that come out of layers, per row of a forward pass."""
     outputs = list[int]()
 
@@ -122,7 +125,7 @@ def _count(model: torch.nn.Module, num_dense: int, num_categories: int, dim: int
     # in double precision all goes through torch's own operations, which are the ones it counts
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model.double()(
-            torch.zeros(_SAMPLE_ROWS, num_dense, dtype=torch.float64),
+            torch.zeros(_SAMPLE_ROWS, num_inputs, dtype=torch.float64),
             torch.zeros(_SAMPLE_ROWS, num_categories, dim, dtype=torch.float64),
         )
     return counter.get_total_flops() // _SAMPLE_ROWS, sum(outputs) // _SAMPLE_ROWS

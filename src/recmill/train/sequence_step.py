@@ -22,6 +22,7 @@ from recmill.models.dropout import train_at
 from recmill.models.losses import Sampled
 from recmill.models.ranker import Ranker, Share
 from recmill.seeds import rng
+from recmill.train.average import WeightMean
 from recmill.train.optimizers import build_dense_optimizer
 from recmill.train.precision import LossScale
 from recmill.train.schedule import lr_at
@@ -64,6 +65,7 @@ class SequenceParts:
     rows_hash: str  # of the catalogue: which item has which id
     group: Group = field(default_factory=Group)
     loss_scale: LossScale | None = None  # sequences are trained in full precision
+    average: WeightMean | None = None  # nor are they averaged
 
 
 def build_sequence_parts(

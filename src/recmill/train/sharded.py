@@ -28,6 +28,7 @@ from recmill.memory import keep_freed_memory
 from recmill.metrics import ClickMetrics
 from recmill.models.dropout import train_at
 from recmill.train.assemble import build_model, table_specs, use_threads
+from recmill.train.average import WeightMean
 from recmill.train.config import TrainConfig
 from recmill.train.evaluate import ClickEvaluation, batch_limit
 from recmill.train.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
@@ -52,6 +53,7 @@ class ShardedParts:
     optimizer: torch.optim.Optimizer
     parallel: nn.Module  # the layers, with their gradients averaged over processes
     loss_scale: LossScale | None = None
+    average: WeightMean | None = None  # of local tables alone
 
     @property
     def rows_hash(self) -> str:
@@ -110,6 +112,16 @@ def refuse_sharded(config: TrainConfig, world: World) -> None:
         raise ConfigError(
             "precision.kind = fp16 needs the local engine's held updates, which TorchRec's fused tables have not; "
             "set precision.kind=bf16 or fp32"
+        )
+    if config.average.from_step:
+        raise ConfigError(
+            f"average.from_step = {config.average.from_step} needs the local engine: the mean is of tables that one "
+            "process holds; set it to 0, or train in one process with sharding.engine=local"
+        )
+    if config.model.rate_folds:
+        raise ConfigError(
+            f"model.rate_folds = {config.model.rate_folds} needs the local engine, which sees the ids of all rows; "
+            "set it to 0, or train in one process with sharding.engine=local"
         )
     for name in ("batch_norm", "dense_norm"):
         if world.size > 1 and getattr(config.model, name, False):

@@ -12,6 +12,8 @@ from recmill.data.batch import Batch, Columns
 from recmill.embeddings.local import LocalTables
 from recmill.errors import NonFiniteLoss
 from recmill.models.dropout import train_at
+from recmill.models.front import rates_of
+from recmill.train.average import WeightMean
 from recmill.train.config import TrainConfig
 from recmill.train.precision import LossScale
 from recmill.train.schedule import lr_at
@@ -26,6 +28,7 @@ class Parts:
     tables: LocalTables
     optimizer: torch.optim.Optimizer
     loss_scale: LossScale | None = None  # of fp16
+    average: WeightMean | None = None  # of the weights, if one is asked for
 
     @property
     def rows_hash(self) -> str:
@@ -36,8 +39,14 @@ class Parts:
 def forward(parts: Parts, batch: Batch) -> Tensor:
     """The logits (B) of a batch, in float32."""
     emb_BFD = parts.tables.look_up(batch.columns.ids)
-    logits: Tensor = parts.model(torch.from_numpy(batch.columns.dense), emb_BFD)
+    logits: Tensor = parts.model(inputs_of(parts.model, batch.columns), emb_BFD)
     return logits
+
+
+def inputs_of(model: nn.Module, columns: Columns) -> Tensor:
+    """The numbers that a model is given: dense features, and the rates of the values if it is to see them."""
+    dense, rates = torch.from_numpy(columns.dense), rates_of(model)
+    return dense if rates is None else torch.cat([dense, rates(columns)], dim=1)
 
 
 def take_step(parts: Parts, batch: Batch, step: int) -> float:
@@ -64,6 +73,8 @@ def take_step(parts: Parts, batch: Batch, step: int) -> float:
             nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
         parts.optimizer.step()
     forget_gradients(parts)
+    if parts.average and parts.config.average.due(step + 1):
+        parts.average.take_in()
     return value
 
 
@@ -77,7 +88,7 @@ def loss_of(parts: Parts, columns: Columns) -> Tensor:
     """The mean loss of some rows, in the precision of the settings."""
     emb_BFD = parts.tables.look_up(columns.ids)
     with parts.config.precision.autocast():
-        logits = parts.model(torch.from_numpy(columns.dense), emb_BFD)
+        logits = parts.model(inputs_of(parts.model, columns), emb_BFD)
     labels = smoothed(torch.from_numpy(columns.labels), parts.config)
     return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
 
@@ -138,10 +149,10 @@ def first_non_finite(parts: Parts, batch: Batch) -> str:
         for name, parameter in parts.model.named_parameters():
             if not parameter.isfinite().all():
                 return f"parameter {name}"
-        return _first_non_finite_result(parts.model, torch.from_numpy(batch.columns.dense), emb_BFD)
+        return _first_non_finite_result(parts.model, inputs_of(parts.model, batch.columns), emb_BFD)
 
 
-def _first_non_finite_result(model: nn.Module, dense: Tensor, emb_BFD: Tensor) -> str:
+def _first_non_finite_result(model: nn.Module, inputs: Tensor, emb_BFD: Tensor) -> str:
     found: list[str] = []
 
     def watch(name: str) -> torch.utils.hooks.RemovableHandle:
@@ -153,7 +164,7 @@ def _first_non_finite_result(model: nn.Module, dense: Tensor, emb_BFD: Tensor) -
 
     hooks = [watch(name) for name, module in model.named_modules() if not list(module.children())]
     try:
-        model(dense, emb_BFD)
+        model(inputs, emb_BFD)
     finally:
         for hook in hooks:
             hook.remove()

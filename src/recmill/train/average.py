@@ -1,0 +1,79 @@
+"""The mean of a run's weights over its later steps, by which it is judged and which it leaves behind."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from recmill.config import Settings
+from recmill.embeddings.local import LocalTables
+from recmill.errors import ConfigError
+
+
+class Average(Settings):
+    """The mean of the weights after step `from_step`, and after each `every_steps`-th step behind it.
+
+    Training goes on from the weights themselves; evaluations, best weights and what a run leaves behind are the mean.
+    It takes as much memory as the weights of layers and tables once more, and a pass over them each time it is due.
+    """
+
+    from_step: int = Field(default=0, ge=0)  # 0: no mean
+    every_steps: int = Field(default=1, ge=1)
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse what would do nothing."""
+        if self.every_steps > 1 and not self.from_step:
+            raise ConfigError(
+                f"average.every_steps = {self.every_steps} does nothing without average.from_step; set both or none"
+            )
+
+    def due(self, step: int) -> bool:
+        """Whether the weights after so many finished steps belong to the mean."""
+        return 0 < self.from_step <= step and (step - self.from_step) % self.every_steps == 0
+
+
+class WeightMean:
+    """The mean of all that a model and its tables score with: weights, and what batch norm has measured."""
+
+    def __init__(self, model: nn.Module, tables: LocalTables) -> None:
+        layers = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        pieces = {piece.table: piece.values for piece in tables.pieces() if piece.what == "weights"}
+        self.count = 0  # of the weights it is the mean of
+        self.layers = {name: tensor.clone() for name, tensor in layers.items()}
+        self.tables = {name: values.clone() for name, values in pieces.items()}
+        self._pairs = [(tensor, self.layers[name]) for name, tensor in layers.items()]
+        self._pairs += [(values, self.tables[name]) for name, values in pieces.items()]
+
+    def take_in(self) -> None:
+        """The weights as they are now."""
+        self.count += 1
+        for tensor, mean in self._pairs:
+            mean.lerp_(tensor, 1 / self.count)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """While it lasts, the model and the tables hold the mean, if there is one."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def restore(self, count: int) -> None:
+        """The mean of so many is what the model and the tables hold now."""
+        self.count = count
+        for tensor, mean in self._pairs:
+            mean.copy_(tensor)
+
+    def training_weights(self) -> dict[str, Tensor]:
+        """What training goes on from, by names of their own, not copies."""
+        names = [*(f"layers:{name}" for name in self.layers), *(f"tables:{name}" for name in self.tables)]
+        return dict(zip(names, (tensor for tensor, _ in self._pairs), strict=True))
+
+    def _exchange(self) -> None:
+        if self.count:
+            for tensor, mean in self._pairs:
+                held = tensor.clone()
+                tensor.copy_(mean)
+                mean.copy_(held)
