@@ -2,6 +2,8 @@
 
 import ctypes
 
+import psutil
+
 # glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -17,3 +19,8 @@ def keep_freed_memory() -> None:
     if mallopt is not None:  # other C libraries have no such switch
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def available_bytes(num_procs: int = 1) -> int:
+    """What one of so many processes of this machine may still fill."""
+    return int(psutil.virtual_memory().available) // num_procs

@@ -7,15 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from recmill.errors import Interrupted, RunError
 from recmill.train import click
 from recmill.train import saver as saver_module
 from recmill.train.assemble import assemble
-from recmill.train.checkpoint import Snapshot, read_checkpoint, write_part
+from recmill.train.checkpoint import Snapshot, State, checkpoint_snapshot, read_checkpoint, write_part
 from recmill.train.job import run_job
 from recmill.train.ledger import forget_behind, read_ledger
 from recmill.train.lock import LOCK, locked
@@ -47,6 +49,39 @@ def test_a_full_disk_costs_one_state_and_not_the_run(
     for directory in saver.checkpoint_dirs():
         read_checkpoint(directory, parts)
     assert not list((tmp_path / "checkpoints").glob(".*")), "nothing half-written is left"
+
+
+@pytest.mark.parametrize("available", [0, 1 << 40])
+def test_a_state_is_saved_as_it_was_whether_or_not_a_copy_fits(
+    available: int, resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = assemble(resolve())
+    monkeypatch.setattr(saver_module, "available_bytes", lambda _num_procs: available)
+    began, go_on = threading.Event(), threading.Event()
+
+    def slowly(snapshot: Snapshot, scratch: Path) -> None:
+        began.set()
+        assert available == 0 or go_on.wait(30), "training goes on only if there is a copy"
+        write_part(snapshot, scratch)
+
+    monkeypatch.setattr(saver_module, "write_part", slowly)
+    expected = checkpoint_tensors(parts)
+    with Saver(tmp_path, Group(), keep=2, score_name="auroc", tell=print) as saver:
+        saver.save(parts, Progress(step=1))
+        assert began.wait(30)
+        with torch.no_grad():
+            for tensor in checkpoint_snapshot(parts, Progress()).tensors["tables.safetensors"].values():
+                tensor.add_(1)
+        go_on.set()
+        assert saver.wait() is None
+    read_checkpoint(saver.checkpoint_dirs()[0], parts)
+    for name, tensor in checkpoint_tensors(parts).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def checkpoint_tensors(parts: State) -> dict[str, torch.Tensor]:
+    groups = checkpoint_snapshot(parts, Progress()).tensors.values()
+    return {name: tensor.clone() for group in groups for name, tensor in group.items()}
 
 
 def test_a_run_directory_has_one_owner(tmp_path: Path) -> None:

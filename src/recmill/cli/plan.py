@@ -91,16 +91,17 @@ def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
-    headings = ("process", "tables", "tables GiB", "all GiB", "received MiB/step")
+    headings = ("process", "tables", "tables GiB", "all GiB", "saving GiB", "received MiB/step")
     for heading in headings:
         table.add_column(heading, justify="right")
     for plan in plans:
-        sizes = (f"{size / GIB:.3f}" for size in (plan.table_bytes, plan.total_bytes))
+        sizes = (f"{size / GIB:.3f}" for size in (plan.table_bytes, plan.total_bytes, plan.copy_bytes))
         table.add_row(str(plan.rank), str(len(plan.holdings)), *sizes, f"{plan.traffic_bytes / 2**20:.2f}")
     Console().print(table)
     for plan in plans:
         print(f"process {plan.rank}: {', '.join(plan.holdings) or 'no table'}")
     loads = [plan.table_bytes for plan in plans]
+    print("saving: a copy of the state, while which is written training goes on; without room for it, training waits")
     print(f"balance: the largest share of the tables is {max(loads) * len(loads) / max(1, sum(loads)):.2f} x the mean")
     over = max(plan.total_bytes for plan in plans) - memory
     if over <= 0:
@@ -127,6 +128,7 @@ def as_dict(plan: "Plan", memory: int) -> dict[str, Any]:
         "batch_bytes": plan.batch_bytes,
         "flops_per_row": plan.flops_per_row,
         "total_bytes": plan.total_bytes,
+        "copy_bytes": plan.copy_bytes,
         "memory_bytes": memory,
         "fits": plan.total_bytes <= memory,
         "max_rows_per_table": plan.largest_cap(memory),
@@ -154,7 +156,10 @@ def show(plan: "Plan", memory: int) -> None:
         f"layers: {plan.dense_parameters:,} parameters, {plan.dense_bytes / GIB:.3f} GiB with gradients and optimizer"
     )
     print(f"arithmetic: {plan.flops_per_row:,} floating-point operations per row forward, about three times to train")
-    print(f"memory: {plan.total_bytes / GIB:.2f} GiB for one process, a batch taking {plan.batch_bytes / GIB:.3f} GiB")
+    print(
+        f"memory: {plan.total_bytes / GIB:.2f} GiB for one process, a batch taking {plan.batch_bytes / GIB:.3f} GiB; "
+        f"{plan.copy_bytes / GIB:.2f} GiB more let training go on while a state is saved"
+    )
     print(verdict(plan, memory))
 
 

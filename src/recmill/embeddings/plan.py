@@ -102,6 +102,11 @@ class ShardPlan:
                 received += foreign_rows // max(1, self.size - 1) * self._foreign_columns(place, rank) * FLOAT_BYTES
         return received
 
+    def made_bytes(self, rank: int, num_rows: int) -> int:
+        """Of the vectors that one process looks up for so many rows, most of which are other processes'."""
+        exchanged = [shard for place, shard in self.shards_of(rank) if place.kind != "data_parallel"]
+        return num_rows * sum(shard.num_columns for shard in exchanged) * FLOAT_BYTES
+
     def _foreign_columns(self, place: Placement, rank: int) -> int:
         return sum(shard.num_columns for shard in place.shards if shard.rank != rank)
 

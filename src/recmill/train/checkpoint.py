@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,6 +81,11 @@ class Snapshot:
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all tensors."""
+        return sum(_num_bytes(group.values()) for group in self.tensors.values())
+
     def copied(self, room: "Room") -> "Snapshot":
         """The same, in memory of its own."""
         tensors = {
@@ -89,11 +95,20 @@ class Snapshot:
         return replace(self, tensors=tensors)
 
 
+def _num_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 class Room:
     """Memory for one copied state at a time, used again for the next: new pages cost more than the copy itself."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes already."""
+        return _num_bytes(self._tensors.values())
 
     def copy(self, name: str, tensor: Tensor) -> Tensor:
         """The tensor's values in the place of that name."""

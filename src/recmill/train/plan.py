@@ -12,7 +12,7 @@ from recmill.train.config import TrainConfig
 
 FLOAT_BYTES = 4
 # Python with torch, numba and its compiled kernels, and blocks of text read ahead: what the smallest run takes.
-BASE_BYTES = 700 << 20
+BASE_BYTES = 580 << 20
 _SAMPLE_ROWS = 4
 
 
@@ -44,7 +44,13 @@ class Plan:
     dense_parameters: int
     dense_state_width: int  # numbers the optimizer keeps for a parameter
     flops_per_row: int  # of a forward pass through the layers; a training step is about three times that
-    batch_bytes: int  # of a step or an evaluation, whichever takes more
+    step_bytes: int  # of a batch forward and backward
+    evaluation_bytes: int  # of a batch forward alone
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of a step or an evaluation, whichever takes more."""
+        return max(self.step_bytes, self.evaluation_bytes)
 
     @property
     def num_rows(self) -> int:
@@ -63,9 +69,15 @@ class Plan:
 
     @property
     def total_bytes(self) -> int:
-        """What a process needs."""
+        """What a process needs; the memory a step has freed is kept for the next, and does not fit an evaluation."""
         tables = sum(table.total_bytes for table in self.tables)
-        return tables + self.dense_bytes + self.batch_bytes + BASE_BYTES
+        return tables + self.dense_bytes + self.step_bytes + self.evaluation_bytes + BASE_BYTES
+
+    @property
+    def copy_bytes(self) -> int:
+        """What a saved state is copied to first, where there is room for it."""
+        layers = self.dense_parameters * (1 + self.dense_state_width) * FLOAT_BYTES
+        return sum(table.total_bytes for table in self.tables) + layers
 
     def largest_cap(self, memory_bytes: int) -> int | None:
         """The largest data.max_rows_per_table with which the run fits, or None if not even small tables help."""
@@ -108,7 +120,8 @@ def make_plan(config: TrainConfig) -> Plan:
         sum(parameter.numel() for parameter in model.parameters()),
         config.dense.state_width + is_averaged,
         flops,
-        max(step_bytes, evaluation_bytes),
+        step_bytes,
+        evaluation_bytes,
     )
 
 

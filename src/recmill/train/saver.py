@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import Self
 from uuid import uuid4
 
 from recmill.errors import FailureError, RunError
+from recmill.memory import available_bytes
 from recmill.train.checkpoint import (
     Room,
     Snapshot,
@@ -135,7 +136,11 @@ class Saver:
     def _start(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
         if complaint := self.wait():
             self._tell(f"warning: a state could not be saved: {complaint}; the run goes on")
-        self._writing = self._writer.submit(self._write, snapshot.copied(self._room), target, progress)
+        has_room = self._room.num_bytes + available_bytes(self._group.world.local_size) > snapshot.num_bytes
+        own = snapshot.copied(self._room) if has_room else snapshot
+        self._writing = self._writer.submit(self._write, own, target, progress)
+        if not has_room:  # then training waits, rather than that the system ends it
+            wait([self._writing])
 
     def _write(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
         scratch = target.with_name(f".{target.name}.{self._token}")

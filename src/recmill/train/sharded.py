@@ -14,7 +14,6 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -24,7 +23,7 @@ from recmill.data.split import SplitName
 from recmill.embeddings.plan import ShardPlan, refuse_unfit
 from recmill.embeddings.shard import Exchange, ShardedTables, make_shard_plan
 from recmill.errors import ConfigError, NonFiniteLoss
-from recmill.memory import keep_freed_memory
+from recmill.memory import available_bytes, keep_freed_memory
 from recmill.metrics import ClickMetrics
 from recmill.models.dropout import train_at
 from recmill.train.assemble import build_model, table_specs, use_threads
@@ -91,7 +90,7 @@ def device_memory_bytes(world: World) -> int:
     """What one process may fill: its device's memory, or its share of the machine's."""
     if world.device != "cpu":
         return int(torch.cuda.get_device_properties(world.device).total_memory)
-    return int(psutil.virtual_memory().available) // world.local_size
+    return available_bytes(world.local_size)
 
 
 def refuse_sharded(config: TrainConfig, world: World) -> None:
