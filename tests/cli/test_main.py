@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from recmill import data as recmill_data
-from recmill.cli.main import main
+from recmill.cli.main import SPIN_COUNT, calm_threads, main
 
 TINY = ("--set", "data.table_rows=" + str([50] * 26), "--set", "data.global_batch=100")
 
@@ -350,3 +350,10 @@ def test_bench_audit_compares_with_polars_before_it_measures(recmill: Command) -
     report = json.loads(measured.out.splitlines()[-1])
     assert report["notes"]["columns compared"] == "39 of 39"
     assert report["ratios"].keys() == {"recmill/polars"}
+
+
+@pytest.mark.parametrize("decided", [{}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}], ids=str)
+def test_threads_give_way_unless_somebody_has_decided_otherwise(decided: dict[str, str]) -> None:
+    environment = dict(decided)
+    calm_threads(environment)
+    assert environment == (decided or {"GOMP_SPINCOUNT": SPIN_COUNT})
