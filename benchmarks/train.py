@@ -196,7 +196,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="recmill bench train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_common_options(parser, rounds=9)
+    add_common_options(parser, rounds=15)
     parser.add_argument("--model", choices=("small", "mlperf"), default="small")
     parser.add_argument("--arch", choices=tuple(PLAIN), default="dlrm", help="dot products or cross layers (dlrm)")
     parser.add_argument(
