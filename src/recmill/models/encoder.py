@@ -41,9 +41,7 @@ class SequenceModelSettings(Settings):
     # Of log(1 + how often an item followed the newest one directly in training events), which is added to the
     # network's scores where items are ranked. The network is trained as without it. 0: the network alone.
     transition_weight: float = Field(default=0.0, ge=0)
-    transition_events: int | None = Field(
-        default=None, ge=1, le=100
-    )  # so many newest ones, each half as much as the next
+    transition_events: int = Field(default=1, ge=1, le=100)  # so many newest ones, each half as much as the newer one
 
     def model_post_init(self, _context: object) -> None:
         """Refuse heads that do not share the vector evenly, and what would do nothing."""
@@ -51,11 +49,6 @@ class SequenceModelSettings(Settings):
             raise ConfigError(
                 f"model.item_rounds = {self.item_rounds} does nothing for model.item_init = {self.item_init}; "
                 "leave it out or set model.item_init=neighbours"
-            )
-        if self.transition_events is not None and not self.transition_weight:
-            raise ConfigError(
-                f"model.transition_events = {self.transition_events} does nothing for model.transition_weight = 0; "
-                "leave it out or set a weight"
             )
         if self.embedding_dim % self.num_heads:
             raise ConfigError(

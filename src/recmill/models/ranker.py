@@ -64,7 +64,7 @@ class Ranker(nn.Module):
         self.layers = SEQUENCE_MODELS[config.kind](config, num_items, max_length, seed=seed)
         self.task: Literal["next", "masked"] = self.layers.task
         self.is_causal = self.task == "next"
-        self.transition_weight, self.transition_events = config.transition_weight, config.transition_events or 1
+        self.transition_weight, self.transition_events = config.transition_weight, config.transition_events
         self.transitions: Transitions | None = None  # counted from the events, and so no part of what is saved
         self._tables = tables
         first = first_item_vectors(config, num_items + 2, seed)
