@@ -206,14 +206,14 @@ def test_a_plan_tells_the_memory_by_what_takes_it(run_dir: Path, capsys: pytest.
 
 
 def test_a_plan_counts_what_is_counted_from_events(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("plan", "sasrec", "--items", "1000000", "--json")
+    words = ("plan", "bert4rec", "--items", "1000000", "--json")
     counted = ("--set", "model.transition_weight=1.0", "--set", "model.item_init=neighbours")
     alone, both = (json.loads(told(capsys, *words, *more)[1]) for more in ((), counted))
     assert (alone["transition_bytes"], alone["first_bytes"]) == (0, 0)
     assert both["transition_bytes"] == 10 * 1_000_000 * 8 + 1_000_000 * 8, "ten events of an item, if nothing is known"
-    assert both["first_bytes"] == 4 * 1_000_000 * 128 * 4
+    assert both["first_bytes"] == 4 * 1_000_000 * 64 * 4
     assert both["total_bytes"] > alone["total_bytes"]
-    status, out, _ = told(capsys, "plan", "sasrec", "--data", run_dir.parent / "data", *counted)
+    status, out, _ = told(capsys, "plan", "bert4rec", "--data", run_dir.parent / "data", *counted)
     assert (status, "transitions: 0.000 GiB" in out, "at the start: 0.000 GiB" in out) == (0, True, True), out
 
 

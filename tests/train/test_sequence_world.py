@@ -14,6 +14,7 @@ from recmill.cli.main import main
 from recmill.cli.sequences import read_run_config
 from recmill.errors import ConfigError
 from recmill.train.checkpoint import read_model
+from recmill.train.run import find_best_model
 from recmill.train.saved_tables import SavedTables
 from recmill.train.sequence_sharding import spread_kind
 from recmill.train.sequence_task import open_sequence_task
@@ -105,6 +106,7 @@ def assert_same_verdict(run_dir: Path) -> None:
     read_model(run_dir / "model", task.state)
     for split in ("validation", "test"):
         assert task.evaluate(split).as_dict() == results[split]
+    read_model(find_best_model(run_dir), task.state)  # of which the network without transitions is told
     assert task.judge_baselines("test") == results["baselines"]
 
 
