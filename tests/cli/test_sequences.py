@@ -205,6 +205,18 @@ def test_a_plan_tells_the_memory_by_what_takes_it(run_dir: Path, capsys: pytest.
     assert (status, "--items 5 is for sequence models" in err) == (2, True)
 
 
+def test_a_plan_counts_what_is_counted_from_events(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("plan", "bert4rec", "--items", "1000000", "--json")
+    counted = ("--set", "model.transition_weight=1.0", "--set", "model.item_init=neighbours")
+    alone, both = (json.loads(told(capsys, *words, *more)[1]) for more in ((), counted))
+    assert (alone["transition_bytes"], alone["first_bytes"]) == (0, 0)
+    assert both["transition_bytes"] == 10 * 1_000_000 * 8 + 1_000_000 * 8, "ten events of an item, if nothing is known"
+    assert both["first_bytes"] == 4 * 1_000_000 * 64 * 4
+    assert both["total_bytes"] > alone["total_bytes"]
+    status, out, _ = told(capsys, "plan", "bert4rec", "--data", run_dir.parent / "data", *counted)
+    assert (status, "transitions: 0.000 GiB" in out, "at the start: 0.000 GiB" in out) == (0, True, True), out
+
+
 def test_a_plan_of_several_processes_is_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("plan", "goodreads", "--items", "1000000", "--memory", "8GiB")
     alone, four = (json.loads(told(capsys, *words, *more, "--json")[1]) for more in ((), ("--procs", "4")))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from recmill.models.baselines import Markov, Popularity
+from recmill.models.transitions import count_transitions
 
 EVENTS = np.array([1, 2, 3, 2, 3, 1, 2, 4, 4], np.int32)
 OFFSETS = np.array([0, 5, 9])
@@ -16,7 +17,9 @@ def test_popularity_is_the_same_for_everybody() -> None:
 
 
 def test_markov_counts_what_followed_in_training_events_and_falls_back_on_popularity() -> None:
-    scores = Markov(EVENTS, OFFSETS, TRAIN, COUNTS).score(np.array([3, 1, 2, 4, 3]), np.array([2, 1, 1, 1]))
+    scores = Markov(count_transitions(EVENTS, OFFSETS, TRAIN, 4), COUNTS).score(
+        np.array([3, 1, 2, 4, 3]), np.array([2, 1, 1, 1])
+    )
     background = COUNTS / 4
     np.testing.assert_allclose(scores[0], background + np.array([0, 2, 0, 0]))  # behind 1: 2 twice
     np.testing.assert_allclose(

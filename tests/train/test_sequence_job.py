@@ -26,6 +26,16 @@ KINDS = {
     "bert4rec": ("model.kind=bert4rec", "mask.replace=true", "data.window_step=2"),
     "sampled": ("model.kind=sasrec", "loss.kind=sampled", "loss.num_sampled=20", "dense.kind=sgd"),
     "engine": ("model.kind=bert4rec", "loss.kind=sampled", "loss.num_sampled=20", "tables.kind=adam", "tables.lr=0.01"),
+    "counted": (
+        "model.kind=sasrec",
+        "loss.kind=sampled",
+        "loss.num_sampled=20",
+        "tables.kind=adam",
+        "model.item_init=neighbours",
+        "model.item_std=0.2",
+        "model.transition_weight=1.5",
+        "model.transition_events=2",
+    ),
 }
 
 
@@ -57,8 +67,39 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(kind: str, chains_dir:
     for name in ("step", "epoch", "rows", "best", "validation", "test", "test_of_best", "baselines"):
         assert parted[name] == whole[name], name
     assert set(model_bytes(tmp_path / "whole")) == {"dense.safetensors"} | (
-        {"tables.safetensors"} if kind == "engine" else set()
+        {"tables.safetensors"} if kind in ("engine", "counted") else set()
     )
+
+
+@pytest.mark.parametrize("kind", ["sasrec", "bert4rec"])
+def test_transitions_are_added_where_items_are_ranked_and_nowhere_else(
+    kind: str, chains_dir: Path, tmp_path: Path
+) -> None:
+    """The weights are those of a run without them, whose numbers stand beside as the network's."""
+    words = (*KINDS[kind], "stop.max_epochs=2")
+    alone = run_sequence_job(resolve(chains_dir, *words), tmp_path / "alone")
+    both = run_sequence_job(resolve(chains_dir, *words, "model.transition_weight=3.0"), tmp_path / "both")
+    assert model_bytes(tmp_path / "alone") == model_bytes(tmp_path / "both")
+    assert "network" not in alone["baselines"]
+    assert both["baselines"]["network"] == alone["test"]
+    assert both["baselines"]["markov"] == alone["baselines"]["markov"]
+    assert both["test"]["ndcg@10"] > alone["test"]["ndcg@10"] + 0.1
+    task = open_sequence_task(resolve(chains_dir, *words, "model.transition_weight=3.0"), is_new=False)
+    read_model(tmp_path / "both" / "model", task.state)
+    assert task.evaluate("test").as_dict() == both["test"], "counts are made again from the prepared events"
+
+
+def test_first_vectors_of_neighbours_are_left_out_where_weights_are_read(chains_dir: Path) -> None:
+    config = resolve(chains_dir, *KINDS["counted"])
+    new, read = (open_sequence_task(config, is_new=is_new).state.model.output_weights() for is_new in (True, False))
+    lengths = new.norm(dim=1)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 0.2 * 8**0.5))
+    assert not torch.equal(new, read)
+
+
+def test_rounds_of_what_is_not_there_are_refused(chains_dir: Path) -> None:
+    with pytest.raises(ConfigError, match=r"does nothing for .*item_init = normal"):
+        resolve(chains_dir, "model.kind=sasrec", "model.item_rounds=2")
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from recmill.cli.main import main
 from recmill.cli.sequences import read_run_config
 from recmill.errors import ConfigError
 from recmill.train.checkpoint import read_model
+from recmill.train.run import find_best_model
 from recmill.train.saved_tables import SavedTables
 from recmill.train.sequence_sharding import spread_kind
 from recmill.train.sequence_task import open_sequence_task
@@ -36,12 +37,16 @@ SETTINGS = (
     "cadence.keep_ledger=true",
 )
 SAMPLED = ("loss.kind=sampled", "loss.num_sampled=20")
+COUNTED = ("model.item_init=neighbours", "model.transition_weight=1.0", "model.transition_events=3")
 KINDS = {
     "sasrec": ("sasrec", ()),
     "sasrec sampled": ("sasrec", SAMPLED),
     "bert4rec": ("bert4rec", ("update.clip_norm=0.5",)),
     "copies": ("bert4rec", (*SAMPLED, "tables.kind=adam", "tables.lr=0.01")),
-    "spread": ("sasrec", (*SAMPLED, "tables.kind=rowwise_adagrad", "tables.lr=0.1", "tables.initial_accumulator=0.1")),
+    "spread": (
+        "sasrec",
+        (*SAMPLED, *COUNTED, "tables.kind=rowwise_adagrad", "tables.lr=0.1", "tables.initial_accumulator=0.1"),
+    ),
     "spread own": ("bert4rec", (*SAMPLED, "model.output=own", "tables.kind=sgd", "tables.lr=0.1")),
 }
 # How the rows of an engine are laid out in two processes, one way for each kind; the run alone has no such setting.
@@ -101,6 +106,7 @@ def assert_same_verdict(run_dir: Path) -> None:
     read_model(run_dir / "model", task.state)
     for split in ("validation", "test"):
         assert task.evaluate(split).as_dict() == results[split]
+    read_model(find_best_model(run_dir), task.state)  # of which the network without transitions is told
     assert task.judge_baselines("test") == results["baselines"]
 
 

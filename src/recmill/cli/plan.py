@@ -188,10 +188,11 @@ def run_sequences(args: argparse.Namespace, memory: int) -> int:
     memory = process_memory(args, memory)
     if (args.items is None) == (not config.data.dir):
         raise ConfigError("a sequence model is as large as its catalogue: give --data DIR or --items N, one of them")
-    num_items = args.items
+    num_items, num_trained = args.items, None
     if num_items is None:
-        num_items = open_prepared_sequences(Path(config.data.dir)).sequences.num_items
-    plan = make_sequence_plan(config, num_items, num_procs)
+        prepared = open_prepared_sequences(Path(config.data.dir)).sequences
+        num_items, num_trained = prepared.num_items, int(prepared.train_lengths.sum())
+    plan = make_sequence_plan(config, num_items, num_procs, num_trained)
     fits = plan.total_bytes <= memory
     if args.json:
         told = {**asdict(plan), "total_bytes": plan.total_bytes, "memory_bytes": memory, "fits": fits}
@@ -207,6 +208,10 @@ def run_sequences(args: argparse.Namespace, memory: int) -> int:
         f"loss: {plan.loss_bytes / GIB:.3f} GiB of logits at a time (of all items at all places: "
         f"{plan.whole_logits_bytes / GIB:.2f} GiB)"
     )
+    if plan.transition_bytes:
+        print(f"transitions: {plan.transition_bytes / GIB:.3f} GiB of counts of pairs, at most")
+    if plan.first_bytes:
+        print(f"at the start: {plan.first_bytes / GIB:.3f} GiB to make first values and counts")
     print(f"evaluation: {plan.score_bytes / GIB:.3f} GiB of scores at a time")
     whose = "one process" if num_procs == 1 else f"each of {num_procs} processes"
     verdict_of = f"memory: {plan.total_bytes / GIB:.2f} GiB for {whose}; {memory / GIB:.2f} GiB are there"

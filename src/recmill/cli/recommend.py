@@ -70,7 +70,7 @@ def open_run(args: argparse.Namespace) -> "SequenceTask":
     if args.data is not None:
         data = config.data.model_copy(update={"dir": str(args.data.resolve())})
         config = config.model_copy(update={"data": data})
-    task = open_sequence_task(config)
+    task = open_sequence_task(config, is_new=False)
     try:
         directory = args.run_dir / MODEL if args.last else find_best_model(args.run_dir)
     except RunError:

@@ -170,7 +170,8 @@ def evaluate(args: argparse.Namespace) -> int:
             f"--max-batches {args.max_batches} is for click models; set data.max_{args.split}_users when training"
         )
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
-    task = open_sequence_task(from_tree(SequenceConfig, with_assignments(tree, _data_assignment(args))))
+    config = from_tree(SequenceConfig, with_assignments(tree, _data_assignment(args)))
+    task = open_sequence_task(config, is_new=False)
     read_model(find_best_model(args.run_dir) if args.best else args.run_dir / MODEL, task.state)
     evaluation = task.evaluate(args.split)
     print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())

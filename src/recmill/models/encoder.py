@@ -14,7 +14,7 @@ from recmill.models.mlp import layer_stream
 
 # Legend: N events of all sequences, D dimension, L longest sequence.
 
-ItemInit = Literal["normal", "uniform"]
+ItemInit = Literal["normal", "uniform", "neighbours"]
 
 
 class SequenceModelSettings(Settings):
@@ -33,11 +33,23 @@ class SequenceModelSettings(Settings):
     attention_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
     init_std: float | None = Field(default=None, gt=0)  # of linear layers; None: 1/√fan_in
     position_std: float = Field(default=0.02, gt=0)
-    item_init: ItemInit = "normal"  # N(0, item_std), or U(−item_std, item_std)
+    # N(0, item_std), U(−item_std, item_std), or vectors of one length, √D·item_std, alike for items that stand near
+    # each other in training events
+    item_init: ItemInit = "normal"
     item_std: float = Field(default=0.02, gt=0)
+    item_rounds: int | None = Field(default=None, ge=1)  # of neighbours alone; without a value: 3
+    # Of log(1 + how often an item followed the newest one directly in training events), which is added to the
+    # network's scores where items are ranked. The network is trained as without it. 0: the network alone.
+    transition_weight: float = Field(default=0.0, ge=0)
+    transition_events: int = Field(default=1, ge=1, le=100)  # so many newest ones, each half as much as the newer one
 
     def model_post_init(self, _context: object) -> None:
-        """Refuse heads that do not share the vector evenly."""
+        """Refuse heads that do not share the vector evenly, and what would do nothing."""
+        if self.item_init != "neighbours" and self.item_rounds is not None:
+            raise ConfigError(
+                f"model.item_rounds = {self.item_rounds} does nothing for model.item_init = {self.item_init}; "
+                "leave it out or set model.item_init=neighbours"
+            )
         if self.embedding_dim % self.num_heads:
             raise ConfigError(
                 f"model.num_heads = {self.num_heads} does not divide model.embedding_dim = {self.embedding_dim}; "
@@ -86,7 +98,7 @@ class Encoder(nn.Module):
 def first_item_vectors(config: SequenceModelSettings, num_rows: int, seed: int) -> Tensor:
     """(rows, D), from a stream of their own."""
     std, generator = config.item_std, layer_stream(seed, "items")
-    vectors = torch.empty(num_rows, config.embedding_dim)
+    vectors = torch.empty(num_rows, config.embedding_dim)  # of neighbours: what they begin with
     if config.item_init == "uniform":
         return nn.init.uniform_(vectors, -std, std, generator=generator)
     return nn.init.normal_(vectors, 0.0, std, generator=generator)

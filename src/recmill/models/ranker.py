@@ -16,6 +16,7 @@ from recmill.models.bert4rec import Bert4Rec, Bert4RecConfig
 from recmill.models.encoder import SequenceModelSettings, first_item_vectors
 from recmill.models.losses import Sampled, full_softmax_loss, sampled_softmax_loss
 from recmill.models.sasrec import SasRec, SasRecConfig
+from recmill.models.transitions import Transitions, newest_items
 
 # Legend: B sequences, N events of all of them, M events with something to guess, V items, C sampled items, D dimension.
 
@@ -63,14 +64,21 @@ class Ranker(nn.Module):
         self.layers = SEQUENCE_MODELS[config.kind](config, num_items, max_length, seed=seed)
         self.task: Literal["next", "masked"] = self.layers.task
         self.is_causal = self.task == "next"
+        self.transition_weight, self.transition_events = config.transition_weight, config.transition_events
+        self.transitions: Transitions | None = None  # counted from the events, and so no part of what is saved
         self._tables = tables
         first = first_item_vectors(config, num_items + 2, seed)
-        self.item_vectors: nn.Parameter | None = None
-        if tables is None:
-            self.item_vectors = nn.Parameter(first)
-        for piece in tables.pieces() if tables else ():
+        self.item_vectors = nn.Parameter(first) if tables is None else None
+        if tables is not None:
+            self.set_item_vectors(first)
+
+    def set_item_vectors(self, vectors: Tensor) -> None:
+        """(V + 2, D) → what this process holds of them."""
+        if self.item_vectors is not None:
+            self.item_vectors.data.copy_(vectors)
+        for piece in self._tables.pieces() if self._tables else ():
             if piece.what == "weights":
-                below = first[piece.first_row :, piece.first_column :]
+                below = vectors[piece.first_row :, piece.first_column :]
                 piece.values.copy_(below[: piece.num_rows, : piece.num_columns])
 
     def look_up(self, ids: Tensor) -> Tensor:
@@ -140,12 +148,26 @@ class Ranker(nn.Module):
 
     def score(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
         """Histories, one behind the other, → scores (B, V) of items 1 … V."""
+        scores = self.score_by_network(ids, lengths)
+        if self.transition_weight:
+            assert self.transitions is not None
+            newest = newest_items(ids, lengths, self.transition_events)
+            self.transitions.add_evidence(newest, self.transition_weight, scores)
+        return scores
+
+    def score_by_network(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The same without what transitions add."""
         self.eval()
         with torch.inference_mode():
             hidden_BD, weights_VD, bias_V = self.encode(ids, lengths), self.output_weights(), self.layers.output_bias
             scores = hidden_BD @ weights_VD.T if bias_V is None else torch.addmm(bias_V, hidden_BD, weights_VD.T)
             out: NDArray[np.float32] = scores.numpy()
             return out
+
+    @property
+    def network(self) -> "Network":
+        """The scorer without what transitions add."""
+        return Network(self)
 
     def _shorten(
         self, ids: NDArray[np.int64], lengths: NDArray[np.int64]
@@ -160,3 +182,13 @@ class Ranker(nn.Module):
         within = np.arange(int(kept.sum())) - np.repeat(np.cumsum(kept) - kept, kept)
         shown[np.repeat(starts, kept) + within] = ids[np.repeat(stops - kept, kept) + within]
         return shown, widths
+
+
+class Network(NamedTuple):
+    """A ranker's network alone."""
+
+    ranker: Ranker
+
+    def score(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Histories, one behind the other, → scores (B, V) of items 1 … V."""
+        return self.ranker.score_by_network(ids, lengths)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from recmill.data.sequences import Heldout, Sequences, heldout_users, read_histories
 from recmill.data.split import SplitName
-from recmill.models.baselines import Markov, Popularity, Scorer
+from recmill.models.baselines import Scorer
+from recmill.models.transitions import Transitions, count_transitions
 from recmill.ranking import Judge, Known, Protocol, Tally
 from recmill.seeds import rng
 
@@ -84,9 +85,6 @@ def judge(
     return judge.tally
 
 
-def build_baselines(sequences: Sequences, item_counts: NDArray[np.int64]) -> dict[str, Scorer]:
-    """The most popular items, and first-order transitions, of the training events."""
-    return {
-        "popularity": Popularity(item_counts),
-        "markov": Markov(sequences.events, sequences.offsets, sequences.train_lengths, item_counts),
-    }
+def read_transitions(sequences: Sequences) -> Transitions:
+    """What followed what in training events."""
+    return count_transitions(sequences.events, sequences.offsets, sequences.train_lengths, sequences.num_items)

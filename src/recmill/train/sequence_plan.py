@@ -10,6 +10,9 @@ from recmill.train.sequence_evaluate import BLOCK_BYTES
 from recmill.train.sequence_sharding import plan_items, spread_kind
 from recmill.train.sequence_step import DEFAULT_SAMPLED
 
+KEY_BYTES = 8
+GUESSED_EVENTS = 10  # of an item; Goodreads has 9, Beauty 6
+
 
 @dataclass(frozen=True)
 class SequencePlan:
@@ -22,16 +25,24 @@ class SequencePlan:
     loss_bytes: int  # logits that exist at a time
     score_bytes: int  # of an evaluation
     whole_logits_bytes: int  # what logits of all items at all places would take, and never do
+    transition_bytes: int = 0  # pairs of items that followed each other, if their counts are added to scores
+    first_bytes: int = 0  # what first item vectors and those counts take while they are made, and only then
 
     @property
     def total_bytes(self) -> int:
         """What a process needs: a step or an evaluation, whichever is larger."""
         step_bytes = self.batch_bytes + self.loss_bytes
-        return BASE_BYTES + self.item_bytes + self.layer_bytes + max(step_bytes, self.score_bytes)
+        lasting_bytes = self.item_bytes + self.layer_bytes + self.transition_bytes
+        return BASE_BYTES + lasting_bytes + max(step_bytes, self.score_bytes, self.first_bytes)
 
 
-def make_sequence_plan(config: SequenceConfig, num_items: int, num_procs: int = 1) -> SequencePlan:
-    """Of each of so many processes; the layers are built to be counted, the item vectors are not."""
+def make_sequence_plan(
+    config: SequenceConfig, num_items: int, num_procs: int = 1, num_trained: int | None = None
+) -> SequencePlan:
+    """Of each of so many processes; the layers are built to be counted, the item vectors are not.
+
+    `num_trained` is the number of training events; None: a guess by the number of items.
+    """
     model, data, dim = config.model, config.data, config.model.embedding_dim
     layers = SEQUENCE_MODELS[model.kind](model, num_items, data.max_length, seed=0)
     num_parameters = sum(parameter.numel() for parameter in layers.parameters())
@@ -62,4 +73,16 @@ def make_sequence_plan(config: SequenceConfig, num_items: int, num_procs: int = 
         2 * min(logits, max(CHUNK_BYTES, candidates * FLOAT_BYTES)),
         min(scores, max(BLOCK_BYTES, num_items * FLOAT_BYTES)) + gathered_bytes,
         num_events * num_items * FLOAT_BYTES,
+        *plan_counts(config, num_items, num_items * GUESSED_EVENTS if num_trained is None else num_trained),
     )
+
+
+def plan_counts(config: SequenceConfig, num_items: int, num_trained: int) -> tuple[int, int]:
+    """Of what is counted from so many training events: the bytes that stay, and those of making it."""
+    model, staying, making = config.model, 0, 0
+    if model.transition_weight:
+        staying = num_trained * 2 * FLOAT_BYTES + num_items * KEY_BYTES  # no pair twice, at most
+        making = num_trained * 5 * KEY_BYTES  # the pairs, sorted, their borders and both halves
+    if model.item_init == "neighbours":
+        making = max(making, 4 * num_items * model.embedding_dim * FLOAT_BYTES)  # two, their norms, and a copy
+    return staying, making

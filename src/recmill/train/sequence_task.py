@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from recmill.data.batch import Position
 from recmill.data.prepare_events import PreparedSequences, open_prepared_sequences
@@ -17,7 +20,9 @@ from recmill.embeddings.plan import ShardKind
 from recmill.errors import ConfigError
 from recmill.files import stated_checksum
 from recmill.memory import keep_freed_memory
-from recmill.models.baselines import Scorer
+from recmill.models.baselines import Markov, Popularity, Scorer
+from recmill.models.encoder import first_item_vectors
+from recmill.models.neighbours import mix_neighbours
 from recmill.ranking import Judge
 from recmill.train.assemble import use_threads
 from recmill.train.global_batch import part_of
@@ -25,11 +30,14 @@ from recmill.train.ledger import fingerprint_windows
 from recmill.train.limits import least_rows
 from recmill.train.local_steps import LocalSteps
 from recmill.train.sequence_config import SequenceConfig
-from recmill.train.sequence_evaluate import SequenceEvaluation, build_baselines, choose_users, cut_blocks, judge
+from recmill.train.sequence_evaluate import SequenceEvaluation, choose_users, cut_blocks, judge, read_transitions
 from recmill.train.sequence_sharding import plan_items
 from recmill.train.sequence_step import SequenceParts, build_sequence_parts, table_weights, take_sequence_step
 from recmill.train.signals import Signals
 from recmill.world import Group
+
+DEFAULT_ROUNDS = 3
+NEIGHBOUR_REACH = 2  # events
 
 
 @dataclass
@@ -74,9 +82,12 @@ class SequenceTask:
 
     def evaluate(self, split: SplitName) -> SequenceEvaluation:
         """Rank what came next for the users of a split."""
-        tables = self.state.tables
-        with tables.gathered() if tables else nullcontext():
+        with self.gathered():
             return self.judge(self.state.model, split)
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """A body in which every process has all item vectors at hand."""
+        return self.state.tables.gathered() if self.state.tables else nullcontext()
 
     def judge(self, scorer: Scorer, split: SplitName) -> SequenceEvaluation:
         """The same for any scorer: each process ranks for some of the users, and the counts are added up."""
@@ -94,9 +105,19 @@ class SequenceTask:
         return SequenceEvaluation(split, protocol, tally, len(users) == len(heldout_users(sequences, heldout)))
 
     def judge_baselines(self, split: SplitName) -> dict[str, dict[str, Any]]:
-        """What popularity and first-order transitions score under the same protocol."""
-        baselines = build_baselines(self.prepared.sequences, self.prepared.item_counts)
-        return {name: self.judge(scorer, split).as_dict() for name, scorer in baselines.items()}
+        """What popularity and first-order transitions score under the same protocol, and the network without these."""
+        model, item_counts = self.state.model, self.prepared.item_counts
+        transitions = model.transitions if model.transition_weight else read_transitions(self.prepared.sequences)
+        assert transitions is not None
+        baselines: dict[str, Scorer] = {
+            "popularity": Popularity(item_counts),
+            "markov": Markov(transitions, item_counts),
+        }
+        told = {name: self.judge(scorer, split).as_dict() for name, scorer in baselines.items()}
+        if not model.transition_weight:
+            return told
+        with self.gathered():
+            return {**told, "network": self.judge(model.network, split).as_dict()}
 
     def rates(self) -> dict[str, float]:
         """The learning rates."""
@@ -110,9 +131,12 @@ class SequenceTask:
 
 
 def open_sequence_task(
-    config: SequenceConfig, group: Group | None = None, kind: ShardKind | None = None
+    config: SequenceConfig, group: Group | None = None, kind: ShardKind | None = None, *, is_new: bool = True
 ) -> SequenceTask:
-    """The task that the settings describe, with first values; `kind` is how TorchRec spreads the item vectors."""
+    """The task that the settings describe; `kind` is how TorchRec spreads the item vectors.
+
+    What is not new is read from a file next, so that first values that take long are left out.
+    """
     group = group or Group()
     if not config.data.dir:
         raise ConfigError("data.dir is not set; give the directory of the prepared sequences with --data DIR")
@@ -127,5 +151,20 @@ def open_sequence_task(
     num_items = prepared.sequences.num_items
     plan = plan_items(config, num_items, kind, group.world.size) if kind else None
     parts = build_sequence_parts(config, prepared.item_counts, catalogue, group, plan)
+    if config.model.item_init == "neighbours" and is_new:
+        parts.model.set_item_vectors(vectors_of_neighbours(config, prepared))
+    if config.model.transition_weight:
+        parts.model.transitions = read_transitions(prepared.sequences)
     keep_freed_memory()  # from here on: the item vectors, which stay, are better mapped
     return SequenceTask(parts, prepared)
+
+
+def vectors_of_neighbours(config: SequenceConfig, prepared: PreparedSequences) -> Tensor:
+    """The first item vectors (V + 2, D), alike for items that stand near each other in training events."""
+    model, sequences = config.model, prepared.sequences
+    begin = first_item_vectors(model, sequences.num_items + 2, config.seed).numpy()
+    events = (sequences.events, sequences.offsets, sequences.train_lengths)
+    mixed = mix_neighbours(
+        begin, *events, prepared.item_counts, rounds=model.item_rounds or DEFAULT_ROUNDS, reach=NEIGHBOUR_REACH
+    )
+    return torch.from_numpy(mixed).mul_(model.item_std * model.embedding_dim**0.5)
