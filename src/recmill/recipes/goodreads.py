@@ -14,7 +14,7 @@ def build() -> SequenceConfig:
     A step moves the vectors of the items it met, and makes no gradient of the catalogue's size. Most items are met less
     than ten times, so that their vectors begin alike with those of their neighbours, and what followed the three newest
     events in training is added to the scores, by a weight chosen on validation. Rates fall in the second half of the
-    epoch's 2,790 steps. Validation takes 2,000 users and the test 5,000, always the same; `data.max_test_users=0` takes
+    epoch's 2,899 steps. Validation takes 2,000 users and the test 5,000, always the same; `data.max_test_users=0` takes
     all. What the network scores alone stands among the baselines.
     """
     return SequenceConfig(
