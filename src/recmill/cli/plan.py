@@ -101,7 +101,7 @@ def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
     for plan in plans:
         print(f"process {plan.rank}: {', '.join(plan.holdings) or 'no table'}")
     loads = [plan.table_bytes for plan in plans]
-    print("saving: a copy of the state, while which is written training goes on; without room for it, training waits")
+    print("saving: room for a copy of the state, which is written while training goes on; without it training waits")
     print(f"balance: the largest share of the tables is {max(loads) * len(loads) / max(1, sum(loads)):.2f} x the mean")
     over = max(plan.total_bytes for plan in plans) - memory
     if over <= 0:
