@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from recmill.jit import njit, source_key, use_fresh_cache, variant_of
+from recmill.jit import KernelFiles, njit, source_key, use_fresh_cache, variant_of
 
 
 def test_the_cache_changes_its_name_with_any_kernel_and_with_nothing_else(tmp_path: Path) -> None:
@@ -63,6 +63,58 @@ def test_a_variant_is_known_by_all_that_it_was_made_for() -> None:
 def test_a_kernel_may_not_be_made_for_what_a_cache_cannot_tell_apart() -> None:
     with pytest.raises(TypeError, match=r"twice is made for .*cannot be told"):
         _twice(np.zeros(2), "a")
+
+
+FOUR_AT_A_TIME = """
+import sys
+import time
+from pathlib import Path
+from recmill.jit import KernelFiles, njit
+
+def adder(number):
+    @njit(cache=True)
+    def add(x):
+        return x + number
+    return add
+
+first, start = int(sys.argv[1]), Path(sys.argv[2])
+while not start.exists():
+    time.sleep(0.001)
+kernels = [adder(first + i) for i in range(10)]
+sums = [kernel(0) for kernel in kernels]
+print(sums == [first + i for i in range(10)], sum(sum(kernel.stats.cache_hits.values()) for kernel in kernels))
+"""
+
+
+def test_processes_that_compile_variants_at_the_same_time_do_not_mix_them_up(tmp_path: Path) -> None:
+    """Twice: who finds the kernels compiled finds his own, and all of them."""
+    program = tmp_path / "adders.py"  # a cache is kept for functions in files only
+    program.write_text(FOUR_AT_A_TIME)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    start = tmp_path / "start"
+    for hits in (0, 10):
+        start.unlink(missing_ok=True)
+        children = [
+            subprocess.Popen(
+                [sys.executable, str(program), str(first), str(start)],
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for first in (0, 10, 20, 30)
+        ]
+        start.touch()
+        assert [child.communicate()[0].split() for child in children] == [["True", str(hits)]] * 4
+
+
+def test_half_a_file_is_no_kernel(tmp_path: Path) -> None:
+    files = KernelFiles(tmp_path, "kernel", stamp=1)
+    files.save("key", {"code": 3})
+    assert (files.load("key"), files.load("another")) == ({"code": 3}, None)
+    assert KernelFiles(tmp_path, "kernel", stamp=2).load("key") is None  # of an older source
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert files.load("key") is None
 
 
 UPDATES = """

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import xxhash
 
@@ -25,7 +26,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 
     Without `durable` that holds when the process is killed, and not when the machine loses its power.
     """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch = path.with_name(f".{path.name}.{uuid4().hex[:12]}")  # hosts that share a disk may have equal pids
     try:
         with scratch.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

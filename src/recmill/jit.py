@@ -1,25 +1,32 @@
 """The door to numba: compiled kernels are kept in a directory that changes its name with the source of any of them.
 
 Numba itself looks only at the file of the function it loads. A kernel inlines kernels of other files, so after an
-edit, or an update, to one of those it would run old machine code. And it tells kernels that a function has made for a
+edit, or an update, to one of those it would run old machine code. It tells kernels that a function has made for a
 number or for another kernel apart by the pickles of these, which for a kernel are new ones in every process: none of
-them would ever be found again.
+them would ever be found again. And it numbers its files by an index that every process reads, extends and writes
+without asking the others: of two that compile at the same time one may later be given the machine code of the other.
 """
 
 import hashlib
+import pickle
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba import prange, uint32, uint64
 from numba.core.dispatcher import Dispatcher
+from numba.core.serialize import dumps
+
+from recmill.files import write_atomic
 
 __all__ = ["njit", "prange", "uint32", "uint64"]
 
 PACKAGE = Path(__file__).resolve().parent
 _PREFIX = "kernels-"
+_DIGEST_BYTES = 32
 
 
 def njit(**options: Any) -> Any:
@@ -28,11 +35,44 @@ def njit(**options: Any) -> Any:
     def decorate(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**options)(function)
         if options.get("cache"):
-            made_for = variant_of(function)
-            kernel._cache._index_key = lambda signature, codegen: (signature, codegen.magic_tuple(), made_for)
+            made_for, kept = variant_of(function), kernel._cache
+            kept._index_key = lambda signature, codegen: (signature, codegen.magic_tuple(), made_for)
+            stem, stamp = kept._impl.filename_base, kept._impl.locator.get_source_stamp()
+            kept._cache_file = KernelFiles(Path(kept.cache_path), stem, stamp)
         return kernel
 
     return decorate
+
+
+class KernelFiles:
+    """A file for each variant and signature of a kernel, named after these: no process can mistake one for another."""
+
+    def __init__(self, directory: Path, stem: str, stamp: object) -> None:
+        self._directory = directory
+        self._stem = stem
+        self._source = (stamp, _source_key_here())
+
+    def save(self, key: object, compiled: object) -> None:
+        """Put a kernel in its file, in one step."""
+        content: bytes = dumps(compiled)
+        write_atomic(self._path(key), _digest(content) + content, durable=False)
+
+    def load(self, key: object) -> Any:
+        """The kernel; None if there is no file of it, or half of one."""
+        try:
+            content = self._path(key).read_bytes()
+        except FileNotFoundError:
+            return None
+        digest, content = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        return pickle.loads(content) if digest == _digest(content) else None
+
+    def _path(self, key: object) -> Path:
+        name = hashlib.sha256(repr((key, self._source)).encode()).hexdigest()[:32]
+        return self._directory / f"{self._stem}.{name}.nbc"
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def variant_of(function: Any) -> str:
@@ -59,6 +99,11 @@ def source_key(package: Path) -> str:
         if b"njit" in content:
             digest.update(str(path.relative_to(package)).encode() + content)
     return digest.hexdigest()[:16]
+
+
+@cache
+def _source_key_here() -> str:
+    return source_key(PACKAGE)
 
 
 def use_fresh_cache(package: Path, parent: Path) -> Path:

@@ -24,7 +24,7 @@ def train_with(procs: int, words: Sequence[str], run_dir: Path, settings: Sequen
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr[-4000:]
     results: dict[str, Any] = json.loads((run_dir / "results.json").read_text())
     return results
 
