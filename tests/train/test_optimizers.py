@@ -52,7 +52,7 @@ def test_every_setting_reaches_torch(
 ) -> None:
     ours = trained(lambda layer: build_dense_optimizer(layer, DenseOptimizer(lr=0.1, **settings)))
     theirs = trained(lambda layer: kind(layer.parameters(), lr=0.1, **arguments))  # type: ignore[call-arg]
-    assert torch.equal(ours, theirs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)  # by other kernels: the last bit may differ
 
 
 @pytest.mark.parametrize(

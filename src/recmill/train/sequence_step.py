@@ -83,7 +83,7 @@ def build_sequence_parts(
     tables = build_table(config, num_items, group, plan)
     model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
     sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
-    optimizer = build_dense_optimizer(model, config.dense, fused=True)
+    optimizer = build_dense_optimizer(model, config.dense)
     return SequenceParts(config, model, tables, optimizer, sampler, rows_hash, group)
 
 
