@@ -8,7 +8,7 @@ import ctypes
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -208,15 +208,24 @@ class Group:
 
     def stack(self, values: NDArray[Any]) -> NDArray[Any]:
         """What each process has, an array of the same shape, in the order of their ranks along a new first axis."""
+        return self.start_stacking(values)()
+
+    def start_stacking(self, values: NDArray[Any]) -> Callable[[], NDArray[Any]]:
+        """The same on its way; what is returned waits for it."""
         if self.world.size == 1:
-            return values[None]
+            return lambda: values[None]
         import torch
         import torch.distributed as dist
 
         mine = torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
         rows = [torch.empty_like(mine) for _ in range(self.world.size)]
-        dist.all_gather(rows, mine)
-        return np.asarray(torch.stack(rows).cpu().numpy())
+        coming = dist.all_gather(rows, mine, async_op=True)
+
+        def finish() -> NDArray[Any]:
+            coming.wait()
+            return np.asarray(torch.stack(rows).cpu().numpy())
+
+        return finish
 
     def join_rows(self, values: NDArray[Any]) -> NDArray[Any]:
         """The rows of all processes, which may have different numbers of them, one behind the other."""

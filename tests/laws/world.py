@@ -18,15 +18,21 @@ CALM = ("tables.initial_accumulator=0.1", "dense.initial_accumulator=0.1")
 
 def train_with(procs: int, words: Sequence[str], run_dir: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Train in so many processes, one thread each; the results of the run."""
-    command = [sys.executable, "-m", "recmill", "train", *words, "--run", str(run_dir)]
-    command += [word for setting in settings for word in ("--set", setting)]
-    command += ["--procs", str(procs)] if procs > 1 else []
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    done = try_with(procs, words, run_dir, settings)
     assert done.returncode == 0, done.stderr[-4000:]
     results: dict[str, Any] = json.loads((run_dir / "results.json").read_text())
     return results
+
+
+def try_with(
+    procs: int, words: Sequence[str], run_dir: Path, settings: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """The same of a run that may fail."""
+    command = [sys.executable, "-m", "recmill", "train", *words, "--run", str(run_dir)]
+    command += [word for setting in settings for word in ("--set", setting)]
+    command += ["--procs", str(procs)] if procs > 1 else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def losses(run_dir: Path) -> list[float]:

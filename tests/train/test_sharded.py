@@ -1,5 +1,6 @@
 """Several processes are one: the same rows, losses, metrics and tables, whoever holds them and whoever goes on."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from recmill.data.synthetic import SynthSpec, write_criteo
 from recmill.embeddings.piece import What
 from recmill.train.ledger import ENTRY, LEDGER
 from recmill.train.saved_tables import Extent, SavedTables
-from tests.laws.world import CALM, assert_same_world, train_with
+from tests.laws.world import CALM, assert_same_world, train_with, try_with
 
 SETTINGS = (
     *CALM,
@@ -71,6 +72,21 @@ def test_two_processes_are_as_one(words: list[str], alone: Path, tmp_path: Path)
     assert (np.abs(by_rank[0] - by_rank[1])[short] <= 1).all(), "and dealt out evenly"
     assert_same_world(alone, tmp_path / "two")
     assert_same_tables(alone, tmp_path / "two")
+
+
+def test_a_loss_that_is_no_number_ends_all_processes_before_a_weight_moves(words: list[str], tmp_path: Path) -> None:
+    """A rate that makes the layers so large in the first step that the second has no loss."""
+    at_once = (*MIXED, "schedule.warmup_steps=0")
+    train_with(2, words, tmp_path / "one", (*at_once, "stop.max_steps=1"))
+    too_fast = (*at_once, "dense.lr=1e30")
+    done = try_with(2, words, tmp_path / "all", too_fast)
+    assert done.returncode == 1
+    assert re.search(r"the loss of step 2 is (nan|inf) .*\n.*last good state is .*step_0000000001", done.stderr)
+    assert_same_tables(tmp_path / "one", tmp_path / "all")
+    done = try_with(2, words, tmp_path / "judged", (*too_fast, "stop.max_steps=1"))
+    assert done.returncode == 1
+    assert "the model scores rows of validation as nan: its weights have grown beyond" in done.stderr
+    assert "not foreseen" not in done.stderr
 
 
 @pytest.mark.slow

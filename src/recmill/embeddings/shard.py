@@ -168,8 +168,31 @@ class Exchange:
         bags = self._tables.bags
         found = bags.compute_and_output_dist(self._context, self._coming.wait()).wait()
         vectors_BFD: Tensor = found.values().view(self.padded_rows, -1, self._tables.dim)
-        order = [found.keys().index(name) for name in self._tables.sharded_names]
-        return vectors_BFD if order == sorted(order) else vectors_BFD[:, order]
+        return in_order(vectors_BFD, [found.keys().index(name) for name in self._tables.sharded_names])
+
+
+class _InOrder(torch.autograd.Function):
+    """(B, F, D) with its columns in another order; backward in the former one, where torch's own adds up zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors_BFD: Tensor, order_F: Tensor) -> Tensor:
+        """Column `order_F[i]` in the place of column i."""
+        ctx.save_for_backward(order_F)
+        return vectors_BFD.index_select(1, order_F)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The gradients' columns, back in their places."""
+        (order_F,) = ctx.saved_tensors
+        return gradients[0].index_select(1, order_F.argsort()), None
+
+
+def in_order(vectors_BFD: Tensor, order: Sequence[int]) -> Tensor:
+    """The columns that are named, each of them once."""
+    if list(order) == sorted(order):
+        return vectors_BFD
+    moved: Tensor = _InOrder.apply(vectors_BFD, torch.tensor(order, device=vectors_BFD.device))  # type: ignore[no-untyped-call]
+    return moved
 
 
 class ShardedTables:
@@ -242,7 +265,7 @@ class ShardedTables:
             padding = exchange.padded_rows - len(exchange.ids)
             parts.append(nn.functional.pad(copied, (0, 0, 0, 0, 0, padding)))
         vectors_BFD = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-        return vectors_BFD if self._order == sorted(self._order) else vectors_BFD[:, self._order]
+        return in_order(vectors_BFD, self._order)
 
     def jagged(self, ids: NDArray[np.int64], padded_rows: int) -> torchrec.KeyedJaggedTensor:
         """The ids of TorchRec's tables as it wants them: table by table, and how many each row has."""

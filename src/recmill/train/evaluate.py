@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from recmill.data.config import DataConfig
 from recmill.data.split import SplitName
+from recmill.errors import FailureError
 from recmill.metrics import ClickMetrics, ClickResult
 from recmill.train.inputs import Inputs
 from recmill.train.step import Parts, forward
@@ -47,6 +50,15 @@ def batch_limit(data: DataConfig, split: SplitName) -> int:
     return {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
 
 
+def refuse_no_numbers(logits: NDArray[np.float32], split: SplitName) -> None:
+    """Complain about scores that are none: the weights have grown too large to be multiplied."""
+    if np.isnan(logits).any():
+        raise FailureError(
+            f"the model scores rows of {split} as nan: its weights have grown beyond all measure; "
+            "lower the learning rates or look at the data"
+        )
+
+
 def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> ClickEvaluation:
     """Score the rows of a split in the order of the files: all, or as many batches as the settings allow."""
     max_batches = batch_limit(parts.config.data, split)
@@ -55,7 +67,9 @@ def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> ClickEvaluation:
     weights = parts.average.in_place() if parts.average else nullcontext()
     with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
         for batch in islice(stream, max_batches or None):
-            metrics.update(forward(parts, batch).numpy(), batch.columns.labels)
+            logits = forward(parts, batch).numpy()
+            refuse_no_numbers(logits, split)
+            metrics.update(logits, batch.columns.labels)
             num_skipped += batch.num_skipped
         is_whole = next(stream, None) is None
         if is_whole:

@@ -7,7 +7,7 @@ and gradients are summed. The ids of the next batch travel while this one is com
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +15,7 @@ from itertools import chain
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,7 +30,7 @@ from recmill.models.dropout import train_at
 from recmill.train.assemble import build_model, table_specs, use_threads
 from recmill.train.average import WeightMean
 from recmill.train.config import TrainConfig
-from recmill.train.evaluate import ClickEvaluation, batch_limit
+from recmill.train.evaluate import ClickEvaluation, batch_limit, refuse_no_numbers
 from recmill.train.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
 from recmill.train.inputs import Inputs
 from recmill.train.ledger import fingerprint
@@ -188,15 +189,14 @@ class ShardedSteps:
         move_rates(self._parts.config, self._parts.tables, self._parts.optimizer, step)
         train_at(self._parts.parallel, step)
         blocked_s = self._send_next()
-        loss = loss_share(self._parts, sent, self._group.world.size, self.clock)
+        vectors_BFD = self._look_up(sent)
+        loss = loss_share(self._parts, sent.batch, vectors_BFD, self._group.world.size)
         told_at = time.perf_counter()
         mine = [float(loss.detach()), self._unshared_s + told_at - began, blocked_s, float(self._signals.caught)]
-        with self.clock.timed("waiting"):
-            known = self._group.stack(np.array(mine))
-        self._refuse_non_finite(float(known[:, 0].mean()), step)
+        coming = self._group.start_stacking(np.array(mine))
         if self._next:
             self._next.exchange.go_on()
-        self._update(loss)
+        known = self._update(loss, vectors_BFD, coming, step)
         self._unshared_s = time.perf_counter() - told_at
         self.clock.total_s += time.perf_counter() - began
         # the clock of the main process is everybody's
@@ -217,17 +217,35 @@ class ShardedSteps:
             return None
         return Sent(batch, self._parts.tables.start(batch.columns.ids, batch.padded_rows))
 
-    def _update(self, loss: Tensor) -> None:
-        parts = self._parts
+    def _look_up(self, sent: Sent) -> Tensor:
+        with self.clock.timed("exchange"):
+            return self._parts.tables.look_up(sent.exchange)
+
+    def _update(
+        self, loss: Tensor, vectors_BFD: Tensor, coming: Callable[[], NDArray[np.float64]], step: int
+    ) -> NDArray[np.float64]:
+        """Take the step; what all processes have told of it.
+
+        That comes while gradients are computed, and is awaited before they reach the tables, which they move: all
+        processes know the loss before any of them has moved a weight.
+        """
+        parts, told = self._parts, list[NDArray[np.float64]]()
+
+        def await_others(_gradient: Tensor) -> None:
+            with self.clock.timed("waiting"):
+                told.append(coming())
+            self._refuse_non_finite(float(told[0][:, 0].mean()), step)
+
+        vectors_BFD.register_hook(await_others)  # type: ignore[no-untyped-call]
         loss.backward()  # type: ignore[no-untyped-call]  # the tables are updated in here
         parts.tables.num_updates += 1
         if parts.config.update.clip_norm:
             nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
         parts.optimizer.step()
         parts.optimizer.zero_grad(set_to_none=True)
+        return told[0]
 
     def _refuse_non_finite(self, loss: float, step: int) -> None:
-        """All processes know the loss before any of them has moved a weight."""
         if not math.isfinite(loss):
             self._parts.optimizer.zero_grad(set_to_none=True)
             lr = self._parts.optimizer.param_groups[0]["lr"]
@@ -237,24 +255,23 @@ class ShardedSteps:
             )
 
 
-def score(parts: ShardedParts, sent: Sent, clock: Clock) -> Tensor:
+def score(parts: ShardedParts, batch: GlobalBatch, vectors_BFD: Tensor) -> Tensor:
     """The logits of this process's rows, in float32."""
-    device = next(parts.model.parameters()).device
-    columns, padding = sent.batch.columns, sent.batch.padded_rows - sent.batch.columns.num_rows
-    dense = nn.functional.pad(torch.from_numpy(columns.dense).to(device), (0, 0, 0, padding))
-    with clock.timed("exchange"):
-        vectors_BFD = parts.tables.look_up(sent.exchange)
+    columns, padding = batch.columns, batch.padded_rows - batch.columns.num_rows
+    dense = torch.from_numpy(columns.dense).to(vectors_BFD.device)
+    if padding:
+        dense = nn.functional.pad(dense, (0, 0, 0, padding))
     logits: Tensor = parts.parallel(dense, vectors_BFD)
     return logits[: columns.num_rows].float()
 
 
-def loss_share(parts: ShardedParts, sent: Sent, size: int, clock: Clock) -> Tensor:
+def loss_share(parts: ShardedParts, batch: GlobalBatch, vectors_BFD: Tensor, size: int) -> Tensor:
     """`size` times this process's part of the mean loss over all rows: averaged over processes, it is that mean."""
     with parts.config.precision.autocast():
-        logits = score(parts, sent, clock)
-    labels = smoothed(torch.from_numpy(sent.batch.columns.labels).to(logits.device), parts.config)
+        logits = score(parts, batch, vectors_BFD)
+    labels = smoothed(torch.from_numpy(batch.columns.labels).to(logits.device), parts.config)
     total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-    return total * (size / sent.batch.num_rows)
+    return total * (size / batch.num_rows)
 
 
 @dataclass
@@ -297,9 +314,10 @@ class ShardedTask:
         with self.inputs.open_evaluation(split, part) as stream, torch.no_grad():
             agreed = GlobalBatches(stream, self.group, world.size)
             for batch in cut_batches(stream, self.group, limit) if limit else agreed:
-                exchange = self.state.tables.start(batch.columns.ids, batch.padded_rows)
-                logits = score(self.state, Sent(batch, exchange), Clock()).cpu().numpy()
+                vectors_BFD = self.state.tables.look_up(self.state.tables.start(batch.columns.ids, batch.padded_rows))
+                logits = score(self.state, batch, vectors_BFD).cpu().numpy()
                 rows = self.group.join_rows(np.stack([logits, batch.columns.labels], axis=1))
+                refuse_no_numbers(rows[:, 0], split)
                 if world.is_main:
                     metrics.update(rows[:, 0], rows[:, 1])
                 num_skipped += batch.num_skipped
