@@ -6,6 +6,7 @@ from recmill.errors import DataError, RunError
 from recmill.files import (
     checksum,
     finished_dir,
+    finished_file,
     read_manifest,
     require_free_space,
     stated_checksum,
@@ -30,6 +31,24 @@ def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     with finished_dir(target) as scratch:
         (scratch / "whole").write_text("x")
     assert [path.name for path in target.iterdir()] == ["whole"]
+
+
+def write_half_a_file(path: Path) -> None:
+    with finished_file(path) as scratch:
+        scratch.write_text("half")
+        raise RuntimeError
+
+
+def test_a_file_keeps_its_old_content_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    with pytest.raises(RuntimeError):
+        write_half_a_file(path)
+    assert ([each.name for each in tmp_path.iterdir()], path.read_text()) == (["file"], "old")
+    with finished_file(path) as scratch:
+        scratch.write_text("new")
+        assert path.read_text() == "old"
+    assert ([each.name for each in tmp_path.iterdir()], path.read_text()) == (["file"], "new")
 
 
 def test_an_occupied_directory_is_replaced_only_when_told_and_complete(tmp_path: Path) -> None:

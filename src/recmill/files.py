@@ -26,13 +26,19 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 
     Without `durable` that holds when the process is killed, and not when the machine loses its power.
     """
+    with finished_file(path) as scratch, scratch.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def finished_file(path: Path) -> Iterator[Path]:
+    """Yield a scratch path whose file becomes `path` only if the body succeeds."""
     scratch = path.with_name(f".{path.name}.{uuid4().hex[:12]}")  # hosts that share a disk may have equal pids
     try:
-        with scratch.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+        yield scratch
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)

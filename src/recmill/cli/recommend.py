@@ -88,10 +88,9 @@ def write_all(task: "SequenceTask", out: Path, length: int) -> int:
     sequences = task.prepared.sequences
     lengths = np.diff(sequences.offsets)
     users = np.flatnonzero([(sequences.history(u, int(n)) > 0).any() for u, n in enumerate(lengths)])
-    blocks = list(recommend_to_all(task.state.model, task.prepared, users, length, task.config.data.eval_batch))
-    lists = [np.concatenate([block[i] for _, block in blocks]) for i in range(2)]
-    task.prepared.vocabulary.write_lists(out, users, lists[0], lists[1])
-    print(f"{out}: {len(users):,} users, {lists[0].shape[1]} items each at most")
+    blocks = recommend_to_all(task.state.model, task.prepared, users, length, task.config.data.eval_batch)
+    task.prepared.vocabulary.write_lists(out, blocks)
+    print(f"{out}: {len(users):,} users, {min(length, sequences.num_items)} items each at most")
     if len(users) < sequences.num_users:
         print(f"{sequences.num_users - len(users):,} users have no event with an item that was trained on")
     return 0

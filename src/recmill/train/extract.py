@@ -1,6 +1,5 @@
 """One table of a saved state as an array that anything can read, and what its rows stand for."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from recmill.data.vocab import Vocabulary
 from recmill.data.vocab_entries import form_of, read_entries
 from recmill.embeddings.piece import What
 from recmill.errors import ConfigError, DataError, RunError
-from recmill.files import read_manifest, require_free_space
+from recmill.files import finished_file, read_manifest, require_free_space
 from recmill.train.config import TrainConfig
 from recmill.train.reshard import refuse_existing
 from recmill.train.saved_state import SavedState, refuse_missing, refuse_unknown_table
@@ -56,17 +55,11 @@ def extract(state: SavedState, table: str, out_path: Path, what: What = "weights
 
 
 def _write_npy(saved: SavedTables, table: str, path: Path) -> None:
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
     header = {"descr": "<f4", "fortran_order": False, "shape": saved.shape(table)}
-    try:
-        with scratch.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for rows in saved.read_rows(table):
-                file.write(rows.numpy().data)
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+    with finished_file(path) as scratch, scratch.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for rows in saved.read_rows(table):
+            file.write(rows.numpy().data)
 
 
 def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:

@@ -7,12 +7,11 @@ from numpy.typing import NDArray
 
 from recmill.data.prepare_events import PreparedSequences
 from recmill.data.sequences import Sequences
+from recmill.data.store.arrow import Lists
 from recmill.errors import ConfigError, DataError
 from recmill.models.baselines import Scorer
 from recmill.ranking import Known, hide_known, take_top
 from recmill.train.sequence_evaluate import BLOCK_BYTES
-
-Lists = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids (U, K), 0 where there is no item left, and their scores
 
 
 def find_history(prepared: PreparedSequences, user: str) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Sequences as Arrow files, mapped into memory as they are: one of users with their events, one of items."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from recmill.data.grouping import Places
 from recmill.data.sequences import Sequences
 from recmill.errors import DataError
+from recmill.files import finished_file
 
+# Of users: ids (U, K), 0 where there is no item left, and their scores.
+Lists = tuple[NDArray[np.int64], NDArray[np.float32]]
 SEQUENCES = "sequences.arrow"
 ITEMS = "items.arrow"
 
@@ -73,19 +76,21 @@ class Vocabulary:
         names: list[int | str] = self._items.take(pa.array([i - 1 for i in ids], pa.int64())).to_pylist()
         return names
 
-    def write_lists(
-        self, path: Path, users: NDArray[np.int64], lists_UK: NDArray[np.int64], scores_UK: NDArray[np.float32]
-    ) -> None:
+    def write_lists(self, path: Path, blocks: Iterable[tuple[NDArray[np.int64], Lists]]) -> None:
         """Parquet with a row for each user and place: user, rank, item, score; places without an item are left out."""
-        is_item = lists_UK.ravel() > 0
-        ranks = np.tile(np.arange(1, lists_UK.shape[1] + 1, dtype=np.int32), len(users))
-        table = {
-            "user": self._users.take(pa.array(np.repeat(users, lists_UK.shape[1])[is_item])),
-            "rank": pa.array(ranks[is_item]),
-            "item": self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
-            "score": pa.array(scores_UK.ravel()[is_item]),
-        }
-        pq.write_table(pa.table(table), path)
+        names = [("user", self._users.type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
+        schema = pa.schema(names)
+        with finished_file(path) as scratch, pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
+            for users, (lists_UK, scores_UK) in blocks:
+                is_item = lists_UK.ravel() > 0
+                ranks = np.tile(np.arange(1, lists_UK.shape[1] + 1, dtype=np.int32), len(users))
+                columns = [
+                    self._users.take(pa.array(np.repeat(users, lists_UK.shape[1])[is_item])),
+                    pa.array(ranks[is_item]),
+                    self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
+                    pa.array(scores_UK.ravel()[is_item]),
+                ]
+                writer.write_table(pa.table(columns, schema=schema))
 
 
 def _find(values: Any, name: str) -> int | None:

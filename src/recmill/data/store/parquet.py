@@ -21,6 +21,7 @@ from recmill.data.schema import KERNEL_KINDS, Column, Schema
 from recmill.data.store.npy import NpyLayout
 from recmill.data.vocab_entries import Entries, Form
 from recmill.errors import DataError
+from recmill.files import finished_file
 
 ROW_GROUP_ROWS = 8192
 
@@ -111,21 +112,16 @@ def write_entries(path: Path, portions: Iterable[Entries], form: Form) -> int:
     name, kind = "value_hash" if form == "hash" else "value", _ENTRY_TYPES[form]
     meaning = pa.dictionary(pa.int8(), pa.string())
     schema = pa.schema([("id", pa.int64()), ("meaning", meaning), (name, kind)])
-    scratch, num_written = path.with_name(f".{path.name}.{os.getpid()}"), 0
-    try:
-        with pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
-            for rows, is_value, values in portions:
-                codes = np.where(is_value, 0, rows + 1).astype(np.int8)
-                meanings = pa.DictionaryArray.from_arrays(codes, ["value", "missing", "unknown"])
-                told = [f"{value:08x}" for value in values.tolist()] if form == "hex" else values
-                told = values.view(np.int64) if form == "int" else told
-                columns = [pa.array(rows), meanings, pa.array(told, kind, mask=~is_value)]
-                writer.write_table(pa.table(columns, schema=schema))
-                num_written += len(rows)
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+    num_written = 0
+    with finished_file(path) as scratch, pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
+        for rows, is_value, values in portions:
+            codes = np.where(is_value, 0, rows + 1).astype(np.int8)
+            meanings = pa.DictionaryArray.from_arrays(codes, ["value", "missing", "unknown"])
+            told = [f"{value:08x}" for value in values.tolist()] if form == "hex" else values
+            told = values.view(np.int64) if form == "int" else told
+            columns = [pa.array(rows), meanings, pa.array(told, kind, mask=~is_value)]
+            writer.write_table(pa.table(columns, schema=schema))
+            num_written += len(rows)
     return num_written
 
 
