@@ -83,6 +83,7 @@ def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
     is_equal = (
         state_bytes(left_alone) == state_bytes(under_fire)
         and verdict(left_alone) == verdict(under_fire)
+        and losses(left_alone) == losses(under_fire)
         and read_ledger(left_alone).tobytes() == read_ledger(under_fire).tobytes()
     )
     return {

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.resume import compare
+from benchmarks.resume import compare, losses
 
 from recmill.train.job import run_job
 from tests.laws.kill import model_bytes, train_under_fire
@@ -35,6 +35,7 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
     expected, actual = (json.loads((run / "results.json").read_text()) for run in (left_alone, under_fire))
     for name in ("step", "epoch", "rows", "validation", "test"):
         assert actual[name] == expected[name]
+    assert losses(under_fire) == losses(left_alone), "in every record, those a kill came before included"
     steps = [json.loads(line)["step"] for line in (under_fire / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "records of the steps that were lost must be gone"
 

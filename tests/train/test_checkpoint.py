@@ -22,7 +22,7 @@ def train_steps(parts: Parts, num_steps: int, progress: Progress | None = None) 
         for _ in range(num_steps):
             batch = next(stream)
             take_step(parts, batch, progress.step)
-            progress = progress.after(batch, step_s=0.5, blocked_s=0.25)
+            progress = progress.after(batch, loss=0.5, step_s=0.5, blocked_s=0.25)
     return progress
 
 

@@ -142,6 +142,18 @@ def test_records_evaluations_and_checkpoints_come_at_their_cadence(resolve: Reso
     assert list((run_dir / "tensorboard").glob("events.out.tfevents.*"))
 
 
+def test_a_run_that_goes_on_logs_what_it_would_have_logged(resolve: Resolve, open_run: OpenRun, tmp_path: Path) -> None:
+    """Stopped between two records: the mean loss of the second is over all steps since the first."""
+    losses = []
+    for stops in ((11,), (6, 7, 11)):
+        for stop in stops:
+            _, run_dir = run_to_the_end(resolve("cadence.log_every_steps=4", f"stop.max_steps={stop}"), open_run)
+        losses.append([(r["step"], r["loss"]) for r in read_records(run_dir) if r["kind"] == "train"])
+        run_dir.rename(tmp_path / f"run_{len(losses)}")
+    assert [step for step, _ in losses[0]] == [4, 8]
+    assert losses[0] == losses[1]
+
+
 def test_evaluating_in_between_changes_nothing(resolve: Resolve, open_run: OpenRun, tmp_path: Path) -> None:
     plain = resolve("stop.max_steps=12")
     watched = resolve("stop.max_steps=12", "cadence.evaluate_every_steps=2", "cadence.save_every_steps=3")

@@ -18,10 +18,13 @@ def train(run: Run, task: Task) -> Progress:
             if taken is None:
                 progress = progress.with_skipped(steps.trailing_skipped)
                 break
-            before, progress = progress, progress.after(taken.spent, step_s=taken.step_s, blocked_s=taken.blocked_s)
+            before, progress = (
+                progress,
+                progress.after(taken.spent, loss=taken.loss, step_s=taken.step_s, blocked_s=taken.blocked_s),
+            )
             run.note(progress, taken)
             if due(cadence.log_every_steps, progress.step):
-                run.log(progress, task)
+                progress = run.log(progress, task)
             evaluate_now = evaluation_due(before, progress, cadence, task.rows_per_epoch)
             if evaluate_now:
                 progress = run.judge(progress, task, task.evaluate("validation"))

@@ -31,6 +31,16 @@ class Best:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """What has come since the last log record: a run that goes on writes the next one as if it had never stopped."""
+
+    num_rows: int = 0
+    loss_sum: float = 0.0
+    train_s: float = 0.0
+    blocked_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Progress:
     """Steps finished, rows trained on and passed over, seconds of training, and the position behind them.
 
@@ -45,14 +55,21 @@ class Progress:
     position: Position | None = None
     best: Best | None = None
     num_worse: int = 0
+    interval: Interval = Interval()
 
     @property
     def epoch(self) -> int:
         """Passes over the data that are finished."""
         return self.position.epoch if self.position else 0
 
-    def after(self, batch: Spent, *, step_s: float, blocked_s: float) -> "Progress":
+    def after(self, batch: Spent, *, loss: float, step_s: float, blocked_s: float) -> "Progress":
         """One more step; `step_s` is its whole time, waiting for the batch included."""
+        interval = Interval(
+            self.interval.num_rows + batch.num_rows,
+            self.interval.loss_sum + loss * batch.num_rows,
+            self.interval.train_s + step_s,
+            self.interval.blocked_s + blocked_s,
+        )
         return replace(
             self,
             step=self.step + 1,
@@ -61,7 +78,12 @@ class Progress:
             train_s=self.train_s + step_s,
             blocked_s=self.blocked_s + blocked_s,
             position=batch.position,
+            interval=interval,
         )
+
+    def logged(self) -> "Progress":
+        """The interval has been told of."""
+        return replace(self, interval=Interval())
 
     def judged(self, score: float | None) -> "Progress":
         """One more evaluation; where labels are all the same there is no AUROC, and nothing to compare."""
@@ -84,4 +106,5 @@ class Progress:
         """What `to_json` wrote."""
         position = Position.from_json(data["position"]) if data["position"] else None
         best = Best(**data["best"]) if data["best"] else None
-        return Progress(**{**data, "position": position, "best": best})
+        interval = Interval(**data.get("interval", {}))  # older versions did not save it
+        return Progress(**{**data, "position": position, "best": best, "interval": interval})

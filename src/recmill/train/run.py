@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -88,14 +87,6 @@ def find_best_model(run_dir: Path) -> Path:
     return run_dir / str(best["model"])
 
 
-@dataclass
-class Interval:
-    """What has been noted since the last log record."""
-
-    since: Progress
-    loss_sum: float = 0.0
-
-
 class Run:
     """Writes what happens into the run directory and onto the screen; of several processes, only the main one talks."""
 
@@ -114,7 +105,6 @@ class Run:
         self._expected_rows = expected_rows
         self._line = line
         self._latest = Progress()
-        self._interval = Interval(self._latest)
         self._judged: tuple[int, Evaluation] | None = None
         self._recorder: Recorder | None = None
         self._ledger: Ledger | None = None
@@ -151,7 +141,6 @@ class Run:
     def restore(self, task: Task) -> Progress:
         """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
         self._latest = self.saver.restore(task.state)
-        self._interval = Interval(self._latest)
         if task.settings.cadence.keep_ledger:
             if self._world.is_main:
                 forget_behind(self.dir, self._latest.step)
@@ -162,28 +151,27 @@ class Run:
     def note(self, progress: Progress, taken: Taken) -> None:
         """One more step is done."""
         self._latest = progress
-        self._interval.loss_sum += taken.loss * taken.spent.num_rows
         if self._ledger and taken.fingerprint:
             self._ledger.note(progress.step, taken.fingerprint())
         if self._world.is_main and self._line.wants_update:
             self._line.update(self._describe(progress))
 
-    def log(self, progress: Progress, task: Task) -> None:
-        """A record of the steps since the last one."""
-        since, interval_s = self._interval.since, progress.train_s - self._interval.since.train_s
-        num_rows = progress.num_rows - since.num_rows
+    def log(self, progress: Progress, task: Task) -> Progress:
+        """A record of the steps since the last one; the progress from which the next one is counted."""
+        interval = progress.interval
         self.record(
             "train",
             progress.step,
             epoch=progress.epoch,
             rows=progress.num_rows,
-            loss=self._interval.loss_sum / num_rows,
-            rows_per_s=round(num_rows / interval_s, 1),
-            blocked_frac=round((progress.blocked_s - since.blocked_s) / interval_s, 5),
+            loss=interval.loss_sum / interval.num_rows,
+            rows_per_s=round(interval.num_rows / interval.train_s, 1),
+            blocked_frac=round(interval.blocked_s / interval.train_s, 5),
             **task.rates(),
         )
         self.tell(self._describe(progress))
-        self._interval = Interval(progress)
+        self._latest = progress.logged()
+        return self._latest
 
     def log_evaluation(self, progress: Progress, evaluation: Evaluation) -> None:
         """A record of how good the model is now."""
@@ -275,13 +263,12 @@ class Run:
         return {task.score_name: best.score, "step": best.step, "model": model if model == MODEL or is_kept else None}
 
     def _describe(self, progress: Progress) -> str:
-        since, interval_s = self._interval.since, progress.train_s - self._interval.since.train_s
-        num_rows = progress.num_rows - since.num_rows
-        rows_per_s = num_rows / interval_s if interval_s else 0.0
+        interval = progress.interval
+        rows_per_s = interval.num_rows / interval.train_s if interval.train_s else 0.0
         text = (
             f"step {progress.step:,}  epoch {progress.epoch}  {progress.num_rows:,} rows  "
-            f"loss {self._interval.loss_sum / max(1, num_rows):.4f}  {rows_per_s:,.0f} rows/s  "
-            f"blocked {(progress.blocked_s - since.blocked_s) / (interval_s or 1):.1%}"
+            f"loss {interval.loss_sum / max(1, interval.num_rows):.4f}  {rows_per_s:,.0f} rows/s  "
+            f"blocked {interval.blocked_s / (interval.train_s or 1):.1%}"
         )
         if progress.num_skipped:
             text += f"  {progress.num_skipped:,} bad rows"
