@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -45,6 +44,5 @@ class Dcn(nn.Module):
 
     def forward(self, dense: Tensor, emb_BFD: Tensor) -> Tensor:
         """Dense features (B, dense) and embeddings (B, F, D) → logits (B)."""
-        vectors = torch.cat([self.bottom(dense), emb_BFD.flatten(1)], dim=1)
-        logits: Tensor = self.top(self.cross(vectors))
+        logits: Tensor = self.top(self.cross(self.bottom(dense), emb_BFD.flatten(1)))
         return logits.squeeze(1)

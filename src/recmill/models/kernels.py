@@ -78,7 +78,7 @@ def product_kernel(dim: int, num_vectors: int) -> Callable[..., None]:
                         transposed[d, i] = vectors[i, d]
                 for i in range(0, height, TILE_ROWS):
                     for j in range(i // TILE_COLUMNS * TILE_COLUMNS, width, TILE_COLUMNS):
-                        multiply_tile(vectors, i, transposed, j, products)  # none below the diagonal
+                        multiply_tile(vectors, i, transposed, j, products, j)  # none below the diagonal
                 for d in range(dim):
                     out[row, d] = dense_BD[row, d]
                 for pair in range(num_pairs):
@@ -117,7 +117,7 @@ def gradient_kernel(dim: int, num_vectors: int) -> Callable[..., None]:
                     flat[pairs.weights[pair]] = weight + weight if mirror == pairs.weights[pair] else weight
                 for i in range(0, height, TILE_ROWS):
                     for j in range(0, width, TILE_COLUMNS):
-                        multiply_tile(weights, i, vectors, j, moved)
+                        multiply_tile(weights, i, vectors, j, moved, j)
                 for d in range(dim):
                     dense_out_BD[row, d] = moved[0, d] + gradient[row, d]
                 for i in range(1, num_vectors):
