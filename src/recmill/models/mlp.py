@@ -48,7 +48,7 @@ def build_mlp(in_width: int, widths: Sequence[int], style: LayerStyle, *, name: 
         layers.append(build_linear(in_width, width, style, name, i))
         if relu_last or i < len(widths) - 1:
             layers += [BatchNorm(width)] if style.batch_norm else []
-            layers.append(nn.ReLU())
+            layers.append(nn.ReLU(inplace=True))  # nobody asks for what was there before
             layers += [Dropout(style.dropout_frac, style.seed, name, i)] if style.dropout_frac else []
         in_width = width
     return nn.Sequential(*layers)
