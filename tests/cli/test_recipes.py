@@ -29,7 +29,7 @@ def test_a_name_that_is_none_is_refused_with_the_nearest(capsys: pytest.CaptureF
 
 
 def test_bert4rec_is_judged_and_ended_by_steps_that_mean_the_same_for_any_data() -> None:
-    """A thousand users have nine steps in an epoch: epochs of patience would end there while the rates still rise."""
+    """ML-100k has 18 steps in an epoch: 25 epochs of patience could end a run while a long warm-up still rises."""
     config = find_sequence_recipe("bert4rec")()
     every = config.cadence.evaluate_every_steps
     assert (config.stop.max_epochs, config.cadence.evaluate_every_epochs) == (0, 0)
