@@ -4,7 +4,7 @@ import pytest
 
 from recmill.cli.main import main
 from recmill.config import from_tree
-from recmill.recipes import RECIPES, SEQUENCE_RECIPES, find_recipe
+from recmill.recipes import RECIPES, SEQUENCE_RECIPES, find_recipe, find_sequence_recipe
 from recmill.train.config import TrainConfig
 
 
@@ -26,3 +26,13 @@ def test_what_is_shown_is_the_recipe_itself(name: str, capsys: pytest.CaptureFix
 def test_a_name_that_is_none_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "show", "mlperf-dcn"]) == 2
     assert "there is no recipe 'mlperf-dcn'; did you mean mlperf-dcnv2?" in capsys.readouterr().err
+
+
+def test_bert4rec_is_judged_and_ended_by_steps_that_mean_the_same_for_any_data() -> None:
+    """ML-100k has 18 steps in an epoch: 25 epochs of patience could end a run while a long warm-up still rises."""
+    config = find_sequence_recipe("bert4rec")()
+    every = config.cadence.evaluate_every_steps
+    assert (config.stop.max_epochs, config.cadence.evaluate_every_epochs) == (0, 0)
+    assert 0 < config.schedule.warmup_steps < every
+    assert every * config.stop.patience < config.schedule.decay_start_step
+    assert config.schedule.decay_start_step + config.schedule.decay_steps == config.stop.max_steps

@@ -206,7 +206,7 @@ def test_a_plan_tells_the_memory_by_what_takes_it(run_dir: Path, capsys: pytest.
 
 
 def test_a_plan_counts_what_is_counted_from_events(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("plan", "bert4rec", "--items", "1000000", "--json")
+    words = ("plan", "tdfo", "--items", "1000000", "--json", "--set", "model.embedding_dim=64")
     counted = ("--set", "model.transition_weight=1.0", "--set", "model.item_init=neighbours")
     alone, both = (json.loads(told(capsys, *words, *more)[1]) for more in ((), counted))
     assert (alone["transition_bytes"], alone["first_bytes"]) == (0, 0)

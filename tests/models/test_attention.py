@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from recmill.models import attention
-from recmill.models.attention import Block, BlockStyle, Norm, SelfAttention, pack
+from recmill.models.attention import Block, BlockStyle, Norm, SelfAttention, pack, run_blocks
 from recmill.models.dropout import train_at
 
 LENGTHS = np.array([3, 1, 7, 2, 12, 7, 1, 4])
@@ -69,6 +69,39 @@ def test_a_part_of_a_batch_has_the_dropout_of_the_whole(
         events = np.isin(np.repeat(np.arange(8), LENGTHS), rows)
         part = block(inputs[events], pack(LENGTHS[rows], rows))
         torch.testing.assert_close(part, whole[events])
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("min_events", [1, 17, 10**6], ids=["many groups", "some groups", "one group"])
+def test_places_that_are_asked_know_what_they_know_among_all(
+    is_causal: bool, norm: Norm, min_events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values and gradients, with dropout; of some sequences all events are asked, of some none."""
+    monkeypatch.setattr(attention, "_MIN_GROUP_EVENTS", min_events)
+    changes = {"is_causal": is_causal, "norm": norm, "dropout_frac": 0.3, "attention_dropout_frac": 0.4}
+    blocks = nn.ModuleList(Block(style(**changes), number) for number in range(2))
+    train_at(blocks, 5)
+    inputs = torch.randn(int(LENGTHS.sum()), 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    places = np.array([0, 2, 5, 10, *range(13, 25), 36])
+    packing = pack(LENGTHS)
+    actual, expected = run_blocks(blocks, inputs, packing, places), run_blocks(blocks, inputs, packing)[places]
+    torch.testing.assert_close(actual, expected)
+    weights = torch.randn(actual.shape, generator=torch.Generator().manual_seed(2))
+    for ours, theirs in zip(
+        torch.autograd.grad((actual * weights).sum(), [inputs, *blocks.parameters()]),
+        torch.autograd.grad((expected * weights).sum(), [inputs, *blocks.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_asked_gives_nothing_and_a_gradient_of_zeros() -> None:
+    block, inputs = Block(style(), 0), torch.randn(int(LENGTHS.sum()), 8)
+    asked = run_blocks([block], inputs, pack(LENGTHS), np.empty(0, np.int64))
+    assert asked.shape == (0, 8)
+    asked.sum().backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in block.parameters())
 
 
 def test_no_sequence_gives_no_event_and_a_gradient_of_zeros() -> None:

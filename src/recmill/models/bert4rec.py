@@ -2,14 +2,16 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recmill.models.attention import ACTIVATIONS, Norm, Packing, seeded_linear
 from recmill.models.encoder import Encoder, SequenceModelSettings
 from recmill.models.mlp import layer_stream
 
-# Legend: N events of all sequences, V items, D dimension.
+# Legend: N events of all sequences, M of them that are asked for, V items, D dimension.
 
 
 class Bert4RecConfig(SequenceModelSettings):
@@ -44,10 +46,10 @@ class Bert4Rec(nn.Module):
             self.own_weights = nn.Parameter(weights)
         self.bias = nn.Parameter(torch.zeros(num_items)) if config.output_bias else None
 
-    def forward(self, emb_ND: Tensor, packing: Packing) -> Tensor:
-        """Item vectors (N, D) → vectors (N, D) to be multiplied with those of the hidden items."""
-        hidden_ND: Tensor = self.head(self.encoder(emb_ND, packing))
-        return hidden_ND
+    def forward(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64] | None = None) -> Tensor:
+        """Item vectors (N, D) → vectors, of all or of some places, to be multiplied with those of the hidden items."""
+        hidden_MD: Tensor = self.head(self.encoder(emb_ND, packing, places))
+        return hidden_MD
 
     @property
     def output_weights(self) -> Tensor | None:

@@ -2,7 +2,9 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -12,7 +14,7 @@ from recmill.models.attention import Activation, Block, BlockStyle, Norm, Packin
 from recmill.models.dropout import Dropout
 from recmill.models.mlp import layer_stream
 
-# Legend: N events of all sequences, D dimension, L longest sequence.
+# Legend: N events of all sequences, M of them that are asked for, D dimension, L longest sequence.
 
 ItemInit = Literal["normal", "uniform", "neighbours"]
 
@@ -87,11 +89,11 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(Block(style, number) for number in range(config.num_blocks))
         self.final_norm = nn.LayerNorm(style.dim, eps=1e-8) if config.final_norm else nn.Identity()
 
-    def forward(self, emb_ND: Tensor, packing: Packing) -> Tensor:
-        """(N, D) → (N, D); the newest event of a sequence has the last position."""
-        positions_ND = self.positions[self._max_length - 1 - packing.from_end]
+    def forward(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64] | None = None) -> Tensor:
+        """(N, D) → (N, D), or (M, D) of some places; the newest event of a sequence has the last position."""
+        positions_ND = self.positions.index_select(0, self._max_length - 1 - packing.from_end)
         hidden_ND = self.dropout(self.input_norm(emb_ND * self._factor + positions_ND), packing.names)
-        encoded: Tensor = self.final_norm(run_blocks(self.blocks, hidden_ND, packing))
+        encoded: Tensor = self.final_norm(run_blocks(self.blocks, hidden_ND, packing, places))
         return encoded
 
 

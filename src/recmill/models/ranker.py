@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from recmill.config import from_tree
 from recmill.embeddings.piece import RowTable
 from recmill.errors import ConfigError
-from recmill.models.attention import pack
+from recmill.models.attention import Packing, pack
 from recmill.models.bert4rec import Bert4Rec, Bert4RecConfig
 from recmill.models.encoder import SequenceModelSettings, first_item_vectors
 from recmill.models.losses import Sampled, full_softmax_loss, sampled_softmax_loss
@@ -98,9 +98,9 @@ class Ranker(nn.Module):
     ) -> Tensor:
         """The mean loss of all targets (N, 0 where there is none) among all items."""
         assert self.item_vectors is not None
-        places = torch.from_numpy(np.flatnonzero(targets))
-        hidden_MD = self.layers(self.look_up(torch.from_numpy(ids)), pack(lengths, share.rows))[places]
-        wanted = torch.from_numpy(targets)[places] - 1
+        places = np.flatnonzero(targets)
+        hidden_MD = self._guess(self.look_up(torch.from_numpy(ids)), pack(lengths, share.rows), places)
+        wanted = torch.from_numpy(targets[places]) - 1
         weights, bias = self.output_weights(), self.layers.output_bias
         return full_softmax_loss(hidden_MD, wanted, weights, bias, smoothing=smoothing, mean_of=share.mean_of)
 
@@ -113,14 +113,14 @@ class Ranker(nn.Module):
         share: Share = WHOLE,
     ) -> Tensor:
         """The mean loss of all targets among themselves and the sampled items."""
-        places = torch.from_numpy(np.flatnonzero(targets))
-        wanted = torch.from_numpy(targets)[places]
+        places = np.flatnonzero(targets)
+        wanted = torch.from_numpy(targets[places])
         own = self.layers.output_weights
         # one look-up for all, so that the engine sums what belongs to a row and moves it once
         wanted_ids = [torch.from_numpy(ids)] + ([wanted, sampled.items] if own is None else [])
         vectors = torch.split(self.look_up(torch.cat(wanted_ids)), [len(each) for each in wanted_ids])
         wanted_MD, sampled_CD = (own[wanted - 1], own[sampled.items - 1]) if own is not None else vectors[1:]
-        hidden_MD = self.layers(vectors[0], pack(lengths, share.rows))[places]
+        hidden_MD = self._guess(vectors[0], pack(lengths, share.rows), places)
         bias = self.layers.output_bias
         if bias is not None:  # a score of its own is one more dimension, in which every sequence has a 1
             hidden_MD = torch.cat([hidden_MD, torch.ones_like(hidden_MD[:, :1])], dim=1)
@@ -142,9 +142,13 @@ class Ranker(nn.Module):
         """Histories, one behind the other, → (B, D): what the next item's vector is multiplied with."""
         shown, shown_lengths = self._shorten(ids, lengths)
         packing = pack(shown_lengths)
-        hidden_ND = self.layers(self.look_up(torch.from_numpy(shown)), packing)
-        newest: Tensor = hidden_ND[packing.last]
-        return newest
+        return self._guess(self.look_up(torch.from_numpy(shown)), packing, packing.last.numpy())
+
+    def _guess(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64]) -> Tensor:
+        """(N, D) → (M, D) of these places, to be multiplied with the vectors of what is to be guessed there."""
+        is_everywhere = len(places) == len(emb_ND)
+        hidden_MD: Tensor = self.layers(emb_ND, packing, None if is_everywhere else places)
+        return hidden_MD
 
     def score(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
         """Histories, one behind the other, → scores (B, V) of items 1 … V."""

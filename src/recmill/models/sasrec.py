@@ -2,12 +2,14 @@
 
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recmill.models.attention import Activation, Norm, Packing
 from recmill.models.encoder import Encoder, SequenceModelSettings
 
-# Legend: N events of all sequences, D dimension.
+# Legend: N events of all sequences, M of them that are asked for, D dimension.
 
 
 class SasRecConfig(SequenceModelSettings):
@@ -29,10 +31,10 @@ class SasRec(nn.Module):
         del num_items  # has no weights of its own for items
         self.encoder = Encoder(config, max_length, config.block_style(is_causal=True, seed=seed))
 
-    def forward(self, emb_ND: Tensor, packing: Packing) -> Tensor:
-        """Item vectors (N, D) → vectors (N, D) to be multiplied with those of the next items."""
-        hidden_ND: Tensor = self.encoder(emb_ND, packing)
-        return hidden_ND
+    def forward(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64] | None = None) -> Tensor:
+        """Item vectors (N, D) → vectors, of all or of some places, to be multiplied with those of the next items."""
+        hidden_MD: Tensor = self.encoder(emb_ND, packing, places)
+        return hidden_MD
 
     @property
     def output_weights(self) -> Tensor | None:
