@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.cores import keep_to_own_cores
 from recmill.errors import ConfigError, PeerFailed, RecmillError
 
 if TYPE_CHECKING:
@@ -318,6 +319,7 @@ def joined(world: World, *, is_sharded: bool = True, timeout_s: float = TIMEOUT_
         # torchrun keeps its store when it starts processes again, with the addresses of those that died in it
         shared, _, _ = next(rendezvous("env://", timeout=timeout))
         store = dist.PrefixStore(f"attempt_{world.attempt}", shared)  # type: ignore[attr-defined]
+        keep_to_own_cores(store, world.local_rank, world.local_size)  # before the first thread of another kind
     backend = "gloo" if world.device == "cpu" else "nccl"
     dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
     try:

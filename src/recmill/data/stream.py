@@ -59,11 +59,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Part:
-    """The lanes that this process, one of `size`, reads; some of those share its machine."""
+    """The lanes that this process, one of `size`, reads."""
 
     rank: int = 0
     size: int = 1
-    local_size: int = 1
 
 
 class HasPath(Protocol):

@@ -38,7 +38,7 @@ class GlobalBatch:
 
 def part_of(world: World) -> Part:
     """The lanes a process reads."""
-    return Part(world.rank, world.size, world.local_size)
+    return Part(world.rank, world.size)
 
 
 class GlobalBatches:

@@ -132,8 +132,7 @@ class Inputs:
         return self._open(split, order, None, part)
 
     def _open(self, split: SplitName, order: Order, start: Position | None, part: Part) -> Stream:
-        num_cores = max(1, len(os.sched_getaffinity(0)) // part.local_size)
-        ahead = choose_read_ahead(self._config, num_cores=num_cores)
+        ahead = choose_read_ahead(self._config, num_cores=len(os.sched_getaffinity(0)))
         return Stream(self._rows.reader, self._rows.segments(split), order, start=start, part=part, ahead=ahead)
 
     def estimate_rows(self, split: SplitName) -> int:

@@ -1,6 +1,5 @@
 """Sequence models as a task, in one process or over a group: windows, a step on each batch, ranks of what came next."""
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -145,7 +144,7 @@ def open_sequence_task(
             f"{group.world.size} processes share data.global_batch = {config.data.global_batch} windows, and each "
             "needs one; raise it or use fewer processes"
         )
-    use_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // group.world.local_size))
+    use_threads(config.threads)
     prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
     catalogue = stated_checksum(prepared.manifest["files"]["items.arrow"])
     num_items = prepared.sequences.num_items

@@ -5,7 +5,6 @@ and gradients are summed. The ids of the next batch travel while this one is com
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,7 +63,7 @@ class ShardedParts:
 def assemble_sharded(config: TrainConfig, group: Group) -> ShardedParts:
     """A run's parts with their first values, which depend on the settings alone and not on the number of processes."""
     world = group.world
-    use_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // world.local_size))
+    use_threads(config.threads)
     model = build_model(config).to(world.device)
     tables = ShardedTables(group.from_main(plan_shards(config, world)), config.tables, seed=config.seed, group=group)
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True) if world.size > 1 else model
