@@ -32,6 +32,14 @@ def by_sequence(layer: SelfAttention, inputs: Tensor, is_causal: bool) -> Tensor
     return torch.cat(outputs)
 
 
+def assert_same_with_gradients(actual: Tensor, expected: Tensor, sources: list[Tensor]) -> None:
+    torch.testing.assert_close(actual, expected)
+    weights = torch.randn(actual.shape, generator=torch.Generator().manual_seed(2))
+    ours, theirs = (torch.autograd.grad((each * weights).sum(), sources) for each in (actual, expected))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("min_events", [1, 17, 10**6], ids=["many groups", "some groups", "one group"])
 def test_attention_is_that_of_each_sequence_alone(
@@ -43,14 +51,7 @@ def test_attention_is_that_of_each_sequence_alone(
     packing = pack(LENGTHS)
     assert len(packing.groups) == {1: 3, 17: 2, 10**6: 1}[min_events]
     actual, expected = layer(inputs, packing), by_sequence(layer, inputs, is_causal)
-    torch.testing.assert_close(actual, expected)
-    weights = torch.randn(actual.shape, generator=torch.Generator().manual_seed(2))
-    for ours, theirs in zip(
-        torch.autograd.grad((actual * weights).sum(), [inputs, *layer.parameters()]),
-        torch.autograd.grad((expected * weights).sum(), [inputs, *layer.parameters()]),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert_same_with_gradients(actual, expected, [inputs, *layer.parameters()])
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -86,14 +87,7 @@ def test_places_that_are_asked_know_what_they_know_among_all(
     places = np.array([0, 2, 5, 10, *range(13, 25), 36])
     packing = pack(LENGTHS)
     actual, expected = run_blocks(blocks, inputs, packing, places), run_blocks(blocks, inputs, packing)[places]
-    torch.testing.assert_close(actual, expected)
-    weights = torch.randn(actual.shape, generator=torch.Generator().manual_seed(2))
-    for ours, theirs in zip(
-        torch.autograd.grad((actual * weights).sum(), [inputs, *blocks.parameters()]),
-        torch.autograd.grad((expected * weights).sum(), [inputs, *blocks.parameters()]),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert_same_with_gradients(actual, expected, [inputs, *blocks.parameters()])
 
 
 def test_nothing_asked_gives_nothing_and_a_gradient_of_zeros() -> None:
