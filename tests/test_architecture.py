@@ -42,8 +42,16 @@ GUESTS = {
     "polars": ("data/interactions.py",),
     "pyarrow": ("data/store/arrow.py", "data/store/parquet.py"),
     "tensorboard": ("observe/record.py",),
-    "numba": ("jit.py", "data/swar.py", "models/tile.py", "embeddings/local.py", "train/assemble.py", "cli/doctor.py"),
-    "llvmlite": ("data/swar.py", "models/tile.py"),
+    "numba": (
+        "jit.py",
+        "data/swar.py",
+        "models/tile.py",
+        "embeddings/row.py",
+        "embeddings/local.py",
+        "train/assemble.py",
+        "cli/doctor.py",
+    ),
+    "llvmlite": ("data/swar.py", "models/tile.py", "embeddings/row.py"),
     "rich": ("observe/console.py", "cli/"),
 }
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 50, 7

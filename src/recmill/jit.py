@@ -129,3 +129,6 @@ def _cache_parent() -> Path:
 
 if not numba.config.CACHE_DIR:  # the user's own choice, NUMBA_CACHE_DIR, comes first
     use_fresh_cache(PACKAGE, _cache_parent())
+
+# A loop over a row of known length is unrolled before LLVM looks for vectors in loops: this looks for them afterwards.
+numba.config.SLP_VECTORIZE = 1

@@ -9,11 +9,12 @@ Where a table has several slots, other kernels pool them; a model of single valu
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.embeddings.row import row_on_stack
 from recmill.embeddings.rules import Rates, Rule, Storage, update_row
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
@@ -22,28 +23,22 @@ from recmill.seeds import mix64
 
 
 class Scratch(NamedTuple):
-    """One thread's hash of a table's ids in a batch, cleared by raising the stamp; chains link equal ids."""
+    """One thread's hash of a table's ids in a batch, and the sums of their gradients; the first axis is the thread."""
 
-    stamp: NDArray[np.int64]  # the current stamp
-    slot_stamp: NDArray[np.int64]
-    slot_row: NDArray[np.int64]
-    slot_head: NDArray[np.int32]
-    slot_tail: NDArray[np.int32]
-    next_same: NDArray[np.int32]  # (entries): the next place in the batch with the same id, or −1
-    used_slots: NDArray[np.int32]  # (entries)
+    stamp: NDArray[np.int64]  # the current one: slots with another are free, so that raising it clears the hash
+    slots: NDArray[np.int64]  # (slots, 3): a stamp, an id, and its place among the distinct ones
+    distinct: NDArray[np.int64]  # (entries) in the order in which the batch names them
+    sums: NDArray[np.float32]  # (entries, D)
 
 
-def empty_scratch(threads: int, num_entries: int) -> Scratch:
-    """Room for so many ids of one table in a batch; the first axis is the thread."""
+def empty_scratch(threads: int, num_entries: int, dim: int) -> Scratch:
+    """Room for so many ids of one table in a batch."""
     num_slots = 1 << max(4, (2 * num_entries - 1).bit_length())
     return Scratch(
-        np.zeros((threads, 1), np.int64),
-        np.zeros((threads, num_slots), np.int64),
-        np.empty((threads, num_slots), np.int64),
-        np.empty((threads, num_slots), np.int32),
-        np.empty((threads, num_slots), np.int32),
-        np.empty((threads, num_entries), np.int32),
-        np.empty((threads, num_entries), np.int32),
+        np.zeros(threads, np.int64),
+        np.zeros((threads, num_slots, 3), np.int64),
+        np.empty((threads, num_entries), np.int64),
+        np.empty((threads, num_entries, dim), np.float32),
     )
 
 
@@ -68,14 +63,17 @@ def pool_kernel(dim: int) -> Gather:
     @njit(nogil=True, parallel=True, cache=True)
     def pool(ids: NDArray[np.int64], storage: Storage, out_BFD: NDArray[np.float32]) -> None:
         for place in prange(ids.shape[0]):
+            total = row_on_stack(dim)
             for table in range(out_BFD.shape[1]):
                 for d in range(dim):
-                    out_BFD[place, table, d] = np.float32(0)
+                    total[d] = np.float32(0)
                 for slot in range(storage.first_slot[table], storage.first_slot[table + 1]):
                     if ids[place, slot] >= 0:
                         row = storage.first_row[table] + ids[place, slot]
                         for d in range(dim):
-                            out_BFD[place, table, d] += storage.weights[row, d]
+                            total[d] += storage.weights[row, d]
+                for d in range(dim):
+                    out_BFD[place, table, d] = total[d]
 
     return pool
 
@@ -87,102 +85,96 @@ def gather_kernel(dim: int) -> Gather:
     @njit(nogil=True, parallel=True, cache=True)
     def gather(ids: NDArray[np.int64], storage: Storage, out_BFD: NDArray[np.float32]) -> None:
         for place in prange(ids.shape[0]):
+            copied = row_on_stack(dim)
             for table in range(ids.shape[1]):
                 row = storage.first_row[table] + ids[place, table]
                 for d in range(dim):
-                    out_BFD[place, table, d] = storage.weights[row, d]
+                    copied[d] = storage.weights[row, d]
+                for d in range(dim):
+                    out_BFD[place, table, d] = copied[d]
 
     return gather
 
 
 @njit(inline="always")
-def _chain(row: int, entry: int, scratch: Scratch, thread: int, num_used: int) -> int:
-    """Link one more entry to those of the same row; how many distinct rows there are now."""
-    stamp, mask = scratch.stamp[thread, 0], uint64(scratch.slot_row.shape[1] - 1)
-    slot = np.int64((uint64(row) * uint64(0x9E3779B97F4A7C15) >> uint64(32)) & mask)
-    while scratch.slot_stamp[thread, slot] == stamp and scratch.slot_row[thread, slot] != row:
+def _place_of(id_: int, stamp: int, slots: NDArray[np.int64], next_place: int) -> int:
+    """The place of an id among the distinct ones: the next, if it is not among them yet."""
+    mask = uint64(len(slots) - 1)
+    slot = np.int64((uint64(id_) * uint64(0x9E3779B97F4A7C15) >> uint64(32)) & mask)
+    while slots[slot, 0] == stamp and slots[slot, 1] != id_:
         slot = np.int64(uint64(slot + 1) & mask)
-    if scratch.slot_stamp[thread, slot] == stamp:
-        scratch.next_same[thread, scratch.slot_tail[thread, slot]] = entry
-    else:
-        scratch.slot_stamp[thread, slot] = stamp
-        scratch.slot_row[thread, slot] = row
-        scratch.slot_head[thread, slot] = entry
-        scratch.used_slots[thread, num_used] = slot
-        num_used += 1
-    scratch.slot_tail[thread, slot] = entry
-    scratch.next_same[thread, entry] = -1
-    return num_used
-
-
-@njit(nogil=True, cache=True)
-def _chain_equal_ids(ids: NDArray[np.int64], table: int, scratch: Scratch, thread: int) -> int:
-    """Link the places of each distinct id in batch order; how many distinct ids there are."""
-    scratch.stamp[thread, 0] += 1
-    num_used = 0
-    for place in range(ids.shape[0]):
-        num_used = _chain(ids[place, table], place, scratch, thread, num_used)
-    return num_used
-
-
-@njit(nogil=True, cache=True)
-def _chain_equal_ids_of_slots(ids: NDArray[np.int64], first: int, width: int, scratch: Scratch, thread: int) -> int:
-    """The same for `width` slots: entry i belongs to row i // width of the batch."""
-    scratch.stamp[thread, 0] += 1
-    num_used = 0
-    for place in range(ids.shape[0]):
-        for slot in range(width):
-            if ids[place, first + slot] >= 0:
-                num_used = _chain(ids[place, first + slot], place * width + slot, scratch, thread, num_used)
-    return num_used
+    if slots[slot, 0] != stamp:
+        slots[slot, 0], slots[slot, 1], slots[slot, 2] = stamp, id_, next_place
+    return slots[slot, 2]
 
 
 @cache
-def update_kernel(dim: int, rule: Rule, *, pooled: bool) -> Callable[..., None]:
+def sum_kernel(dim: int) -> Any:
+    """A kernel that adds up, in batch order, the gradients (B, F, D) of each distinct id in a table's slots."""
+
+    @njit(nogil=True)
+    def sum_equal_ids(
+        ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32], table: int, slots: Any, scratch: Scratch, thread: int
+    ) -> int:
+        scratch.stamp[thread] += 1
+        stamp, seen = scratch.stamp[thread], scratch.slots[thread]
+        distinct, sums = scratch.distinct[thread], scratch.sums[thread]
+        num_distinct, total = 0, row_on_stack(dim)
+        for row in range(ids.shape[0]):
+            for slot in range(slots[0], slots[1]):
+                id_ = ids[row, slot]
+                if id_ < 0:
+                    continue
+                place = _place_of(id_, stamp, seen, num_distinct)
+                if place < num_distinct:
+                    for d in range(dim):
+                        total[d] = sums[place, d] + gradient_BFD[row, table, d]
+                else:
+                    distinct[place] = id_
+                    num_distinct += 1
+                    for d in range(dim):
+                        total[d] = gradient_BFD[row, table, d]
+                for d in range(dim):
+                    sums[place, d] = total[d]
+        return num_distinct
+
+    return sum_equal_ids
+
+
+@cache
+def update_kernel(dim: int, rule: Rule) -> Callable[..., None]:
     """A kernel that sums the gradients (B, F, D) of equal ids and applies the optimizer to each row once."""
-    move_row, has_decay = update_row(rule, dim), rule.has_decay
+    sum_equal_ids, move_row = sum_kernel(dim), update_row(rule, dim)
+    has_decay, state_width = rule.has_decay, rule.state_width
 
     @njit(nogil=True, error_model="numpy")
-    def update_table(
-        ids: NDArray[np.int64],
-        gradient_BFD: NDArray[np.float32],
-        table: int,
-        storage: Storage,
-        scratch: Scratch,
-        thread: int,
-        rates: Rates,
-    ) -> None:
-        total = np.empty(dim, np.float32)
-        width = storage.first_slot[table + 1] - storage.first_slot[table]
-        if pooled:
-            num_used = _chain_equal_ids_of_slots(ids, storage.first_slot[table], width, scratch, thread)
-        else:
-            num_used = _chain_equal_ids(ids, table, scratch, thread)
-        for used in range(num_used):
-            slot = scratch.used_slots[thread, used]
-            entry = np.int64(scratch.slot_head[thread, slot])
-            place = entry // width if pooled else entry
+    def move_rows(first_row: int, num_rows: int, storage: Storage, scratch: Scratch, thread: int, rates: Rates) -> None:
+        weights, state, gradient = row_on_stack(dim), row_on_stack(state_width), row_on_stack(dim)
+        for place in range(num_rows):
+            row = first_row + scratch.distinct[thread, place]
             for d in range(dim):
-                total[d] = gradient_BFD[place, table, d]
-            entry = np.int64(scratch.next_same[thread, entry])
-            while entry >= 0:
-                place = entry // width if pooled else entry
-                for d in range(dim):
-                    total[d] += gradient_BFD[place, table, d]
-                entry = np.int64(scratch.next_same[thread, entry])
-            row = storage.first_row[table] + scratch.slot_row[thread, slot]
+                weights[d] = storage.weights[row, d]
+                gradient[d] = scratch.sums[thread, place, d]
+            for i in range(state_width):
+                state[i] = storage.state[row, i]
             if has_decay:
                 for d in range(dim):
-                    total[d] += rates.weight_decay * storage.weights[row, d]
-            move_row(storage, row, total, rates)
+                    gradient[d] += rates.weight_decay * weights[d]
+            move_row(weights, state, gradient, rates)
+            for d in range(dim):
+                storage.weights[row, d] = weights[d]
+            for i in range(state_width):
+                storage.state[row, i] = state[i]
 
     @njit(nogil=True, parallel=True, cache=True)
     def update(
         ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32], storage: Storage, scratch: Scratch, rates: Rates
     ) -> None:
-        threads = scratch.stamp.shape[0]
+        threads = len(scratch.stamp)
         for thread in prange(threads):
             for table in range(thread, gradient_BFD.shape[1], threads):
-                update_table(ids, gradient_BFD, table, storage, scratch, thread, rates)
+                slots = storage.first_slot[table : table + 2]
+                num_rows = sum_equal_ids(ids, gradient_BFD, table, slots, scratch, thread)
+                move_rows(storage.first_row[table], num_rows, storage, scratch, thread, rates)
 
     return update

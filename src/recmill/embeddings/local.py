@@ -56,8 +56,8 @@ class LocalTables:
         self._is_pooled = self._max_slots > 1
         self._is_averaged = any(spec.pooling == "mean" and spec.num_slots > 1 for spec in specs)
         self._gather = pool_kernel(dim) if self._is_pooled else gather_kernel(dim)
-        self._update = update_kernel(dim, rule_of(optimizer), pooled=self._is_pooled)
-        self._scratch: Scratch = empty_scratch(numba.get_num_threads(), 1)
+        self._update = update_kernel(dim, rule_of(optimizer, dim))
+        self._scratch: Scratch = empty_scratch(numba.get_num_threads(), 1, dim)
         self._held: list[Gradient] | None = None
         # autograd calls a function's backward only if one of its inputs wants a gradient
         self._anchor = torch.zeros(0, requires_grad=True)
@@ -160,8 +160,8 @@ class LocalTables:
     def _apply_gradient(self, ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
         threads = numba.get_num_threads()
         num_entries = len(ids) * self._max_slots
-        if self._scratch.next_same.shape[1] < num_entries or self._scratch.stamp.shape[0] != threads:
-            self._scratch = empty_scratch(threads, num_entries)
+        if self._scratch.distinct.shape[1] < num_entries or len(self._scratch.stamp) != threads:
+            self._scratch = empty_scratch(threads, num_entries, self.dim)
         rates = rates_at(self.lr, self._numbers, self.num_updates)
         self._update(ids, gradient_BFD, self._storage, self._scratch, rates)
 

@@ -56,16 +56,22 @@ class Rule(NamedTuple):
     kind: str
     has_momentum: bool
     has_decay: bool
+    state_width: int
 
 
-def rule_of(optimizer: TableOptimizer) -> Rule:
+def rule_of(optimizer: TableOptimizer, dim: int) -> Rule:
     """The rule that the settings choose."""
     numbers = optimizer.numbers
-    return Rule(optimizer.kind, numbers.get("momentum", 0.0) > 0, numbers.get("weight_decay", 0.0) > 0)
+    return Rule(
+        optimizer.kind,
+        numbers.get("momentum", 0.0) > 0,
+        numbers.get("weight_decay", 0.0) > 0,
+        optimizer.state_width(dim),
+    )
 
 
 def update_row(rule: Rule, dim: int) -> Any:
-    """The compiled rule for rows of one dimension: (storage, row, gradient, rates) → None."""
+    """The compiled rule for rows of one dimension: (weights, state, gradient, rates) → None, all rows of their own."""
     if rule.kind == "sgd":
         return _momentum(dim) if rule.has_momentum else _sgd(dim)
     builders = {
@@ -99,29 +105,29 @@ def _sum_of_squares(dim: int) -> Any:
 
 def _sgd(dim: int) -> Any:
     @njit(inline="always")
-    def sgd(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+    def sgd(weights: Any, _state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
-            storage.weights[row, d] -= rates.lr * gradient[d]
+            weights[d] -= rates.lr * gradient[d]
 
     return sgd
 
 
 def _momentum(dim: int) -> Any:
     @njit(inline="always")
-    def momentum(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+    def momentum(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
-            storage.state[row, d] = rates.momentum * storage.state[row, d] + gradient[d]
-            storage.weights[row, d] -= rates.lr * storage.state[row, d]
+            state[d] = rates.momentum * state[d] + gradient[d]
+            weights[d] -= rates.lr * state[d]
 
     return momentum
 
 
 def _adagrad(dim: int) -> Any:
     @njit(inline="always")
-    def adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+    def adagrad(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
-            storage.state[row, d] += gradient[d] * gradient[d]
-            storage.weights[row, d] -= rates.lr * gradient[d] / (np.sqrt(storage.state[row, d]) + rates.eps)
+            state[d] += gradient[d] * gradient[d]
+            weights[d] -= rates.lr * gradient[d] / (np.sqrt(state[d]) + rates.eps)
 
     return adagrad
 
@@ -130,26 +136,26 @@ def _rowwise_adagrad(dim: int) -> Any:
     sum_of_squares = _sum_of_squares(dim)
 
     @njit(inline="always")
-    def rowwise_adagrad(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+    def rowwise_adagrad(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         squares = sum_of_squares(gradient)
-        storage.state[row, 0] += squares / np.float32(dim)
-        rate = rates.lr / (np.sqrt(storage.state[row, 0]) + rates.eps)
+        state[0] += squares / np.float32(dim)
+        rate = rates.lr / (np.sqrt(state[0]) + rates.eps)
         for d in range(dim):
-            storage.weights[row, d] -= rate * gradient[d]
+            weights[d] -= rate * gradient[d]
 
     return rowwise_adagrad
 
 
 def _adam(dim: int) -> Any:
     @njit(inline="always")
-    def adam(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+    def adam(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
-            first = rates.beta1 * storage.state[row, d] + rates.rest1 * gradient[d]
-            second = rates.beta2 * storage.state[row, dim + d] + rates.rest2 * gradient[d] * gradient[d]
-            storage.state[row, d] = first
-            storage.state[row, dim + d] = second
+            first = rates.beta1 * state[d] + rates.rest1 * gradient[d]
+            second = rates.beta2 * state[dim + d] + rates.rest2 * gradient[d] * gradient[d]
+            state[d] = first
+            state[dim + d] = second
             scale = np.sqrt(second * rates.unbias2) + rates.eps
-            storage.weights[row, d] -= rates.lr * rates.unbias1 * first / scale
+            weights[d] -= rates.lr * rates.unbias1 * first / scale
 
     return adam
 
@@ -158,33 +164,33 @@ def _rowwise_adam(dim: int) -> Any:
     sum_of_squares = _sum_of_squares(dim)
 
     @njit(inline="always")
-    def rowwise_adam(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+    def rowwise_adam(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         squares = sum_of_squares(gradient)
-        second = rates.beta2 * storage.state[row, dim] + rates.rest2 * squares / np.float32(dim)
-        storage.state[row, dim] = second
+        second = rates.beta2 * state[dim] + rates.rest2 * squares / np.float32(dim)
+        state[dim] = second
         rate = rates.lr * rates.unbias1 / (np.sqrt(second * rates.unbias2) + rates.eps)
         for d in range(dim):
-            first = rates.beta1 * storage.state[row, d] + rates.rest1 * gradient[d]
-            storage.state[row, d] = first
-            storage.weights[row, d] -= rate * first
+            first = rates.beta1 * state[d] + rates.rest1 * gradient[d]
+            state[d] = first
+            weights[d] -= rate * first
 
     return rowwise_adam
 
 
 def _ftrl(dim: int) -> Any:
     @njit(inline="always")
-    def ftrl(storage: Storage, row: int, gradient: Any, rates: Rates) -> None:
+    def ftrl(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
-            before = storage.state[row, d]
+            before = state[d]
             after = before + gradient[d] * gradient[d]
             grown = after**-rates.lr_power
-            z = storage.state[row, dim + d] + gradient[d]
-            z -= (grown - before**-rates.lr_power) / rates.lr * storage.weights[row, d]
-            storage.state[row, d] = after
-            storage.state[row, dim + d] = z
+            z = state[dim + d] + gradient[d]
+            z -= (grown - before**-rates.lr_power) / rates.lr * weights[d]
+            state[d] = after
+            state[dim + d] = z
             if abs(z) <= rates.l1:
-                storage.weights[row, d] = np.float32(0)
+                weights[d] = np.float32(0)
             else:
-                storage.weights[row, d] = (np.copysign(rates.l1, z) - z) / (grown / rates.lr + rates.l2)
+                weights[d] = (np.copysign(rates.l1, z) - z) / (grown / rates.lr + rates.l2)
 
     return ftrl
