@@ -7,8 +7,8 @@ dense    recmill's layers alone, on embeddings that are given: what no engine fo
 
 All use the same optimizer. The dense contender computes the gradient of the embeddings too, as every engine needs it.
 The raw contender opens its stream anew in every round and is timed from the moment its first blocks are parsed, over
-at least one full turn of its lanes, so that it parses as many rows as it trains on. Raw, memory and dense are closer
-than a shared machine is to itself from one second to the next: these three take their steps in turn.
+at least one full turn of its lanes, so that it parses as many rows as it trains on. The contenders are closer to each
+other than a shared machine is to itself from one second to the next: they take their steps in turn.
 
 With --vocabulary only two take turns: raw text encoded with a vocabulary on the fly, and the same rows prepared as npy.
 """
@@ -62,17 +62,23 @@ class Bench:
     def time_stream(self) -> float:
         """Seconds for a turn from the inputs."""
         with self.inputs.open_training(None) as stream:
-            return self._time(lambda step: take_step(self.parts, next(stream), step))
+            for i in range(WARM_STEPS):
+                take_step(self.parts, next(stream), i)
+            began = time.perf_counter()
+            for i in range(self.num_steps):
+                take_step(self.parts, next(stream), i)
+            return time.perf_counter() - began
 
-    def time_recmill(self) -> dict[str, float]:
-        """Seconds for a turn from raw text, one on batches in memory and one of the layers alone, step by step."""
-        taken = {"raw": 0.0, "memory": 0.0, "dense": 0.0}
+    def time_all(self, plain: Callable[[int], object]) -> dict[str, float]:
+        """Seconds for a turn from raw text, one from memory, one of the layers alone and one of the rival."""
+        taken = {"raw": 0.0, "memory": 0.0, "dense": 0.0, "plain": 0.0}
         with self.inputs.open_training(None) as stream:
             source, layers = itertools.cycle(self.batches), self._layers_alone()
             steps: dict[str, Callable[[int], object]] = {
                 "raw": lambda step: take_step(self.parts, next(stream), step),
                 "memory": lambda step: take_step(self.parts, next(source), step),
                 "dense": layers,
+                "plain": plain,
             }
             for i in range(WARM_STEPS + self.num_steps):
                 for name in list(steps)[:: 1 if i % 2 == 0 else -1]:
@@ -81,8 +87,8 @@ class Bench:
                     taken[name] += (time.perf_counter() - began) if i >= WARM_STEPS else 0.0
         return taken
 
-    def time_plain(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> float:
-        """Seconds for a turn of the rival."""
+    def plain_steps(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Callable[[int], object]:
+        """A step of the rival."""
         source = itertools.cycle(self.batches)
 
         def step(_step: int) -> None:
@@ -93,7 +99,7 @@ class Bench:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
 
-        return self._time(step)
+        return step
 
     def _layers_alone(self) -> Callable[[int], object]:
         """A step of the layers on embeddings that are given."""
@@ -110,14 +116,6 @@ class Bench:
 
         return step
 
-    def _time(self, step: Callable[[int], object]) -> float:
-        for i in range(WARM_STEPS):
-            step(i)
-        began = time.perf_counter()
-        for i in range(self.num_steps):
-            step(i)
-        return time.perf_counter() - began
-
 
 def _loss(logits: Tensor, labels: object) -> Tensor:
     return nn.functional.binary_cross_entropy_with_logits(logits, torch.as_tensor(labels))
@@ -129,11 +127,8 @@ def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     build_plain = PLAIN[config.model.kind]
     plain = build_plain(config.model, len(config.data.schema_of_rows.dense_names), config.data.num_table_rows)
     optimizers = build_optimizers(plain, config.dense.kind, config.dense.lr)
-    turns: list[Callable[[], dict[str, float]]] = [
-        bench.time_recmill,
-        lambda: {"plain": bench.time_plain(plain, optimizers)},
-    ]
-    timings = share_turns(turns, rounds=rounds)
+    steps = bench.plain_steps(plain, optimizers)
+    timings = share_turns([lambda: bench.time_all(steps)], rounds=rounds)
     report = Report("train")
     for name, timing in timings.items():
         report.figures[f"{name} samples/s"] = bench.num_steps * config.data.global_batch / timing.median_s

@@ -4,7 +4,7 @@ Kernels are built for one dimension and one optimizer, so that LLVM unrolls the 
 instructions; numba keeps the compiled code on disk. All are deterministic for any number of threads: a thread owns
 whole tables, and within a table rows are summed and updated in the order of the batch.
 
-Where a table has several slots, other kernels pool them; a model of single values pays nothing for it.
+Where a table has several slots, another kernel gathers and pools them; a model of single values pays nothing for it.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.embeddings.row import row_on_stack
 from recmill.embeddings.rules import Rates, Rule, Storage, update_row
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
+from recmill.stack import row_on_stack
 
 # Legend: B rows of the batch, F tables, S slots of all tables, D dimension, R rows of all tables.
 
