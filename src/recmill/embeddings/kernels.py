@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.embeddings.rules import Rates, Rule, Storage, update_row
+from recmill.embeddings.stack import row_on_stack
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
-from recmill.stack import row_on_stack
 
 # Legend: B rows of the batch, F tables, S slots of all tables, D dimension, R rows of all tables.
 

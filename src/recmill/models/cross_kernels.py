@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.jit import njit, prange
+from recmill.models.deal import take_next
 from recmill.models.tile import TILE_COLUMNS, TILE_ROWS, multiply_tile
 
 # Legend: B rows of the batch, D and E widths of the two inputs, N = D + E, R rank, L layers, K terms of a product,
@@ -154,17 +155,23 @@ def cross_block_back(block: int, gradient_BN: Any, ways: Any, scratch: Any, kept
 def cross_rows(inputs: Any, ways: Ways, threads: int, kept: Kept, out_BN: NDArray[np.float32]) -> None:
     """All layers, one behind the other."""
     num_blocks = (len(out_BN) + BLOCK_ROWS - 1) // BLOCK_ROWS
-    for thread in prange(threads):
+    blocks_taken = np.zeros(1, np.int64)
+    for _thread in prange(threads):
         scratch = build_scratch(ways)
-        for block in range(num_blocks * thread // threads, num_blocks * (thread + 1) // threads):
+        block = take_next(blocks_taken)
+        while block < num_blocks:
             cross_block(block * BLOCK_ROWS, inputs, ways, scratch, kept, out_BN)
+            block = take_next(blocks_taken)
 
 
 @njit(nogil=True, parallel=True, cache=True)
 def cross_rows_back(gradient_BN: NDArray[np.float32], ways: Ways, threads: int, kept: Kept, moved: Moved) -> None:
     """The layers from the last to the first; `ways` are the transposed ones."""
     num_blocks = len(moved.bias)
-    for thread in prange(threads):
+    blocks_taken = np.zeros(1, np.int64)
+    for _thread in prange(threads):
         scratch = build_scratch(ways)
-        for block in range(num_blocks * thread // threads, num_blocks * (thread + 1) // threads):
+        block = take_next(blocks_taken)
+        while block < num_blocks:
             cross_block_back(block, gradient_BN, ways, scratch, kept, moved)
+            block = take_next(blocks_taken)
