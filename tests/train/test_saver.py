@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,8 +26,9 @@ from recmill.train.lock import LOCK, locked
 from recmill.train.progress import Progress
 from recmill.train.saver import Saver
 from recmill.train.step import take_step
-from recmill.world import Group
+from recmill.world import Group, World
 from tests.train.conftest import Resolve
+from tests.train.saved import OneOfTwo, dealt
 
 
 def test_a_full_disk_costs_one_state_and_not_the_run(
@@ -49,6 +52,48 @@ def test_a_full_disk_costs_one_state_and_not_the_run(
     for directory in saver.checkpoint_dirs():
         read_checkpoint(directory, parts)
     assert not list((tmp_path / "checkpoints").glob(".*")), "nothing half-written is left"
+
+
+class OneGroup(Group):
+    """Of one of two processes, which have agreed on a token."""
+
+    def from_main(self, value: Any) -> Any:
+        return "agreed" if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("full_rank", [0, 1])
+def test_a_full_disk_of_one_process_leaves_nothing_of_the_other(
+    full_rank: int, resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = assemble(resolve())
+    is_other_done = threading.Event()
+
+    def fail_at_two(snapshot: Snapshot, scratch: Path) -> None:
+        is_full = snapshot.step == 2 and snapshot.world.rank == full_rank
+        if not is_full and snapshot.step == 2:
+            time.sleep(0.2)  # still writes when the other one has given up
+        write_part(snapshot, scratch)
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        is_other_done.set()
+
+    monkeypatch.setattr(saver_module, "write_part", fail_at_two)
+    told: tuple[list[str], list[str]] = [], []
+    groups = [OneGroup(World(rank=rank, size=2)) for rank in range(2)]
+    savers = [
+        Saver(tmp_path, group, keep=3, score_name="auroc", tell=told[group.world.rank].append) for group in groups
+    ]
+    for step in (1, 2, 3):
+        for rank, saver in enumerate(savers):
+            saver.save(OneOfTwo(parts, dealt(parts, rank)), Progress(step=step))
+        if step == 2:
+            assert is_other_done.wait(30)
+    for saver in savers:
+        assert saver.wait() is None
+    assert [path.name for path in savers[0].checkpoint_dirs()] == ["step_0000000001", "step_0000000003"]
+    assert not list((tmp_path / "checkpoints").glob(".*")), "nothing half-written is left"
+    assert all("No space left on device; the run goes on" in line for lines in told for line in lines)
+    assert len(told[0]) == 1, "the main process knows of it, whoever it was"
 
 
 @pytest.mark.parametrize("available", [0, 1 << 40])

@@ -179,21 +179,31 @@ def write_part(snapshot: Snapshot, scratch: Path) -> None:
     write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"files": files}))
 
 
-def give_up_part(snapshot: Snapshot, scratch: Path, error: OSError) -> None:
-    """Tell the main process that it waits in vain; if not even that can be written, it will notice by itself."""
+def give_up_part(snapshot: Snapshot, scratch: Path, error: Exception) -> None:
+    """Take back one process's files, which may have filled the disk, and tell the main process that it waits in vain.
+
+    If not even that can be written, it will notice by itself. The main process takes back everybody's.
+    """
     with suppress(OSError):
+        for name in (*snapshot.tensors, *snapshot.texts):
+            (scratch / name).unlink(missing_ok=True)
         write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"error": str(error)}))
+    if snapshot.world.is_main:
+        for rank in range(1, snapshot.world.size):  # who still writes would do so behind our back
+            with suppress(FailureError):
+                _await_part(_part_path(scratch, rank))
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
     """In the main process: when all have written their parts, make the directory exist."""
     paths = [_part_path(scratch, rank) for rank in range(snapshot.world.size)]
     parts = [_await_part(path) for path in paths]
-    for path in paths:
-        path.unlink()
     listed = {name: facts for part in parts for name, facts in part["files"].items()}
     write_listing(scratch, listed, kind=snapshot.kind, step=snapshot.step, rows=snapshot.rows_hash)
     target.parent.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        path.unlink()
     if target.exists():  # a damaged one of that step, or weights to replace
         replaced = scratch.with_name(f"{scratch.name}.old")
         target.rename(replaced)

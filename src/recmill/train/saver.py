@@ -146,17 +146,12 @@ class Saver:
         scratch = target.with_name(f".{target.name}.{self._token}")
         try:
             write_part(snapshot, scratch)
-        except OSError as error:
+            if snapshot.world.is_main:
+                finish(snapshot, scratch, target)
+        except (OSError, FailureError) as error:
             give_up_part(snapshot, scratch, error)
-            if snapshot.world.size == 1:
-                shutil.rmtree(scratch, ignore_errors=True)
             raise
         if snapshot.world.is_main:
-            try:
-                finish(snapshot, scratch, target)
-            except (OSError, FailureError):
-                shutil.rmtree(scratch, ignore_errors=True)
-                raise
             self._drop_old(progress)
 
     def _drop_old(self, progress: Progress) -> None:
