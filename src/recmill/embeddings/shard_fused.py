@@ -30,7 +30,8 @@ from recmill.errors import ConfigError
 from recmill.world import World
 
 # What they say of themselves while they are loaded and plan is for their authors.
-logging.getLogger("torchrec").setLevel(logging.ERROR)
+for _name in ("torchrec", "torch.fx._symbolic_trace"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module=r"torchrec|fbgemm_gpu|torch\.(fx|distributed|autograd)")
 
 TABLES = "tables"  # what a module that is to be spread calls its tables
