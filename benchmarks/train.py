@@ -1,8 +1,8 @@
-"""Samples per second of training DLRM or DCN v2 on this CPU, four ways that take turns:
+"""Samples per second of training a click model on this CPU, four ways that take turns:
 
 raw      recmill from raw text: parsed, encoded, shuffled and batched while it trains
 memory   recmill from batches that lie ready in memory
-plain    the same model in plain PyTorch with nn.EmbeddingBag(sparse=True), from batches in memory
+plain    the same model in plain PyTorch with nn.EmbeddingBag(sparse=True), from batches in memory: DLRM and DCN v2 only
 dense    recmill's layers alone, on embeddings that are given: what no engine for tables can beat
 
 All use the same optimizer. The dense contender computes the gradient of the embeddings too, as every engine needs it.
@@ -46,6 +46,8 @@ WARM_STEPS = 3
 # Rows of a Criteo block of 256 KiB: how many rows a lane hands out before it opens the next block.
 BLOCK_ROWS = 1100
 PLAIN: dict[str, type[Any]] = {"dlrm": PlainDlrm, "dcn": PlainDcn}
+ARCHS = ("dlrm", "dcn", "projection", "finalmlp", "dnn")
+Step = Callable[[int], object]
 # The published rank, and for embeddings of 16 about the quarter of the width that keeps a full matrix's accuracy.
 CROSS_RANK = {"small": 128, "mlperf": 512}
 
@@ -69,17 +71,17 @@ class Bench:
                 take_step(self.parts, next(stream), i)
             return time.perf_counter() - began
 
-    def time_all(self, plain: Callable[[int], object]) -> dict[str, float]:
-        """Seconds for a turn from raw text, one from memory, one of the layers alone and one of the rival."""
-        taken = {"raw": 0.0, "memory": 0.0, "dense": 0.0, "plain": 0.0}
+    def time_all(self, rivals: dict[str, Step]) -> dict[str, float]:
+        """Seconds for a turn from raw text, one from memory, one of the layers alone and one of each rival."""
         with self.inputs.open_training(None) as stream:
-            source, layers = itertools.cycle(self.batches), self._layers_alone()
-            steps: dict[str, Callable[[int], object]] = {
+            source = itertools.cycle(self.batches)
+            steps: dict[str, Step] = {
                 "raw": lambda step: take_step(self.parts, next(stream), step),
                 "memory": lambda step: take_step(self.parts, next(source), step),
-                "dense": layers,
-                "plain": plain,
+                "dense": self._layers_alone(),
+                **rivals,
             }
+            taken = dict.fromkeys(steps, 0.0)
             for i in range(WARM_STEPS + self.num_steps):
                 for name in list(steps)[:: 1 if i % 2 == 0 else -1]:
                     began = time.perf_counter()
@@ -87,7 +89,7 @@ class Bench:
                     taken[name] += (time.perf_counter() - began) if i >= WARM_STEPS else 0.0
         return taken
 
-    def plain_steps(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Callable[[int], object]:
+    def plain_steps(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Step:
         """A step of the rival."""
         source = itertools.cycle(self.batches)
 
@@ -101,7 +103,7 @@ class Bench:
 
         return step
 
-    def _layers_alone(self) -> Callable[[int], object]:
+    def _layers_alone(self) -> Step:
         """A step of the layers on embeddings that are given."""
         source = itertools.cycle(self.batches)
         emb_BFD = torch.randn(*self.batches[0].columns.ids.shape, self.parts.tables.dim).mul_(0.01).requires_grad_()
@@ -124,18 +126,18 @@ def _loss(logits: Tensor, labels: object) -> Tensor:
 def measure(bench: Bench, *, rounds: int, model: str) -> Report:
     """All four, turn by turn."""
     config = bench.parts.config
-    build_plain = PLAIN[config.model.kind]
-    plain = build_plain(config.model, len(config.data.schema_of_rows.dense_names), config.data.num_table_rows)
-    optimizers = build_optimizers(plain, config.dense.kind, config.dense.lr)
-    steps = bench.plain_steps(plain, optimizers)
-    timings = share_turns([lambda: bench.time_all(steps)], rounds=rounds)
+    rivals = dict[str, Step]()
+    if build_plain := PLAIN.get(config.model.kind):
+        plain = build_plain(config.model, len(config.data.schema_of_rows.dense_names), config.data.num_table_rows)
+        rivals["plain"] = bench.plain_steps(plain, build_optimizers(plain, config.dense.kind, config.dense.lr))
+    timings = share_turns([lambda: bench.time_all(rivals)], rounds=rounds)
     report = Report("train")
     for name, timing in timings.items():
         report.figures[f"{name} samples/s"] = bench.num_steps * config.data.global_batch / timing.median_s
         report.figures[f"{name} spread"] = timing.spread_frac
     report.ratios = {
         "raw/memory": median_ratio(timings, "raw", "memory"),
-        "recmill/plain": median_ratio(timings, "memory", "plain"),
+        **{f"recmill/{rival}": median_ratio(timings, "memory", rival) for rival in rivals},
         "memory/dense": median_ratio(timings, "memory", "dense"),
     }
     report.notes = {
@@ -193,7 +195,7 @@ def main(argv: Sequence[str]) -> int:
     )
     add_common_options(parser, rounds=15)
     parser.add_argument("--model", choices=("small", "mlperf"), default="small")
-    parser.add_argument("--arch", choices=tuple(PLAIN), default="dlrm", help="dot products or cross layers (dlrm)")
+    parser.add_argument("--arch", choices=ARCHS, default="dlrm", help="the kind of model (dlrm)")
     parser.add_argument(
         "--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)"
     )
