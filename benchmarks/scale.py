@@ -27,6 +27,7 @@ from typing import Any
 from benchmarks.paced import PacedRun
 from benchmarks.report import Report, add_common_options, median_ratio, share_turns, take_turns
 from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.recipes import find_recipe
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,6 @@ class Way:
 
 
 WAYS = {"local": Way(1, "local"), "torchrec": Way(1, "torchrec"), "two": Way(2, "torchrec")}
-GLOBAL_BATCH = {"small": 2048, "mlperf": 4096}
 SLICE_STEPS = {"small": 5, "mlperf": 1}  # a third of a second and half of one
 SETTINGS = (
     "tables.kind=adagrad",
@@ -137,12 +137,12 @@ def main(argv: Sequence[str]) -> int:
         prog="recmill bench scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_common_options(parser, rounds=3)
-    parser.add_argument("--model", choices=tuple(GLOBAL_BATCH), default="small")
+    parser.add_argument("--model", choices=tuple(SLICE_STEPS), default="small")
     parser.add_argument("--steps", type=int, default=200, help="steps of each run (200)")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
         data_dir = Path(scratch) / "data"
-        num_rows = (args.steps + 20) * GLOBAL_BATCH[args.model] * 2
+        num_rows = (args.steps + 20) * find_recipe(args.model)().data.global_batch * 2
         write_criteo(SynthSpec(rows=num_rows, days=2, seed=0, scale=0.02), data_dir)
         report = measure(Bench(args.model, data_dir, Path(scratch), args.steps), rounds=args.rounds)
     report.show(as_json=args.json)

@@ -35,7 +35,7 @@ from recmill.data.batch import Batch
 from recmill.data.opening import open_splits
 from recmill.data.prepare import PrepareJob, prepare
 from recmill.data.synthetic import SynthSpec, write_criteo
-from recmill.models.kind import without_other_kind
+from recmill.models.kind import CONFIGS, without_other_kind
 from recmill.recipes import find_recipe
 from recmill.train.assemble import assemble
 from recmill.train.config import TrainConfig
@@ -46,7 +46,6 @@ WARM_STEPS = 3
 # Rows of a Criteo block of 256 KiB: how many rows a lane hands out before it opens the next block.
 BLOCK_ROWS = 1100
 PLAIN: dict[str, type[Any]] = {"dlrm": PlainDlrm, "dcn": PlainDcn}
-ARCHS = ("dlrm", "dcn", "projection", "finalmlp", "dnn")
 Step = Callable[[int], object]
 # The published rank, and for embeddings of 16 about the quarter of the width that keeps a full matrix's accuracy.
 CROSS_RANK = {"small": 128, "mlperf": 512}
@@ -195,7 +194,7 @@ def main(argv: Sequence[str]) -> int:
     )
     add_common_options(parser, rounds=15)
     parser.add_argument("--model", choices=("small", "mlperf"), default="small")
-    parser.add_argument("--arch", choices=ARCHS, default="dlrm", help="the kind of model (dlrm)")
+    parser.add_argument("--arch", choices=tuple(CONFIGS), default="dlrm", help="the kind of model (dlrm)")
     parser.add_argument(
         "--optimizer", choices=("adagrad", "sgd"), default="adagrad", help="of all contenders (adagrad)"
     )
