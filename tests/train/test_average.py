@@ -32,6 +32,22 @@ def test_steps_that_belong_to_the_mean() -> None:
     assert not any(Average().due(step) for step in range(9))
     with pytest.raises(ConfigError, match=r"average.every_steps = 3 does nothing without average.from_step"):
         Average(every_steps=3)
+    with pytest.raises(ConfigError, match=r"average.recent_frac = 0.5 does nothing without average.from_step"):
+        Average(recent_frac=0.5)
+
+
+@pytest.mark.parametrize(("recent_frac", "least", "most"), [(1.0, 0.1, 0.1), (0.25, 0.3, 0.45), (0.1, 0.6, 0.75)])
+@pytest.mark.parametrize("number", [100, 1000])
+def test_the_newest_tenth_counts_as_it_should_however_long_a_run_is(
+    recent_frac: float, least: float, most: float, number: int
+) -> None:
+    average, shares = Average(from_step=1, recent_frac=recent_frac), np.zeros(0)
+    for n in range(1, number + 1):
+        weight = average.weight_of(n)
+        shares = np.append(shares * (1 - weight), weight)
+    assert shares.sum() == pytest.approx(1)
+    assert (np.diff(shares) >= -1e-12).all(), "no older weights count more"
+    assert least - 1e-9 <= shares[-number // 10 :].sum() <= most + 1e-9
 
 
 def test_what_is_left_behind_is_the_mean_and_training_goes_on_from_the_weights(

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,8 @@ from recmill.train.checkpoint import read_model
 from recmill.train.run import find_best_model
 from recmill.train.sequence_config import SequenceConfig
 from recmill.train.sequence_job import run_sequence_job
+from recmill.train.sequence_plan import make_sequence_plan
+from recmill.train.sequence_step import build_sequence_parts
 from recmill.train.sequence_task import open_sequence_task
 from tests.laws.kill import model_bytes, train_under_fire
 
@@ -36,6 +39,7 @@ KINDS = {
         "model.transition_weight=1.5",
         "model.transition_events=2",
     ),
+    "averaged": ("model.kind=bert4rec", "average.from_step=4", "average.every_steps=3", "average.recent_frac=0.5"),
 }
 
 
@@ -100,6 +104,33 @@ def test_first_vectors_of_neighbours_are_left_out_where_weights_are_read(chains_
 def test_rounds_of_what_is_not_there_are_refused(chains_dir: Path) -> None:
     with pytest.raises(ConfigError, match=r"does nothing for .*item_init = normal"):
         resolve(chains_dir, "model.kind=sasrec", "model.item_rounds=2")
+
+
+@pytest.mark.parametrize("kind", ["bert4rec", "engine", "counted"])
+def test_a_mean_of_weights_is_what_is_judged_and_left_behind(kind: str, chains_dir: Path, tmp_path: Path) -> None:
+    words = (*KINDS[kind], "stop.max_steps=9")
+    plain = run_sequence_job(resolve(chains_dir, *words), tmp_path / "plain")
+    config = resolve(chains_dir, *words, "average.from_step=9")
+    newest = run_sequence_job(config, tmp_path / "newest")
+    assert model_bytes(tmp_path / "newest") == model_bytes(tmp_path / "plain"), "the mean of one"
+    assert newest["test"] == plain["test"]
+    config = resolve(chains_dir, *words, "average.from_step=1")
+    results = run_sequence_job(config, tmp_path / "mean")
+    assert model_bytes(tmp_path / "mean") != model_bytes(tmp_path / "plain")
+    task = open_sequence_task(config, is_new=False)
+    read_model(tmp_path / "mean" / "model", task.state)
+    assert task.evaluate("test").as_dict() == results["test"] != plain["test"]
+    assert task.judge_baselines("test") == results["baselines"]
+
+
+@pytest.mark.parametrize("kind", ["bert4rec", "engine"])
+def test_a_plan_counts_the_mean(kind: str, chains_dir: Path) -> None:
+    plain, averaged = (
+        make_sequence_plan(resolve(chains_dir, *KINDS[kind], *words), 1000) for words in ((), ("average.from_step=4",))
+    )
+    model = build_sequence_parts(resolve(chains_dir, *KINDS[kind]), np.ones(1000, np.int64)).model
+    num_weights = sum(parameter.numel() for parameter in model.parameters()) + (1002 * 8 if kind == "engine" else 0)
+    assert averaged.total_bytes - plain.total_bytes == 4 * num_weights
 
 
 @pytest.mark.slow
@@ -167,8 +198,12 @@ def test_results_name_their_protocol_and_stand_beside_the_baselines(chains_dir: 
     assert [record["split"] for record in records if record["kind"] == "evaluate"] == ["validation", "test"]
 
 
-def test_the_best_weights_are_those_of_their_step_and_are_tested(chains_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("average", [(), ("average.from_step=3", "average.recent_frac=0.5")])
+def test_the_best_weights_are_those_of_their_step_and_are_tested(
+    average: tuple[str, ...], chains_dir: Path, tmp_path: Path
+) -> None:
     words = (
+        *average,
         "model.kind=sasrec",
         "cadence.evaluate_every_steps=5",
         "stop.max_epochs=30",

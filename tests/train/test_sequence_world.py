@@ -38,17 +38,22 @@ SETTINGS = (
 )
 SAMPLED = ("loss.kind=sampled", "loss.num_sampled=20")
 COUNTED = ("model.item_init=neighbours", "model.transition_weight=1.0", "model.transition_events=3")
+AVERAGED = ("average.from_step=5", "average.every_steps=7", "average.recent_frac=0.3")
+NOT_AVERAGED = ("average.from_step=0", "average.every_steps=1", "average.recent_frac=1.0")  # as a recipe may be
 SLOW = ("schedule.warmup_steps=1000",)  # of BERT4Rec, whose losses part by 1.04e-5 at one of 124 steps of full size
 KINDS = {
-    "sasrec": ("sasrec", ()),
+    "sasrec": ("sasrec", AVERAGED),
     "sasrec sampled": ("sasrec", SAMPLED),
     "bert4rec": ("bert4rec", (*SLOW, "update.clip_norm=0.5")),
-    "copies": ("bert4rec", (*SLOW, *SAMPLED, "tables.kind=adam", "tables.lr=0.01")),
+    "copies": ("bert4rec", (*SLOW, *SAMPLED, *AVERAGED, "tables.kind=adam", "tables.lr=0.01")),
     "spread": (
         "sasrec",
         (*SAMPLED, *COUNTED, "tables.kind=rowwise_adagrad", "tables.lr=0.1", "tables.initial_accumulator=0.1"),
     ),
-    "spread own": ("bert4rec", (*SLOW, *SAMPLED, "model.output=own", "tables.kind=sgd", "tables.lr=0.1")),
+    "spread own": (
+        "bert4rec",
+        (*SLOW, *SAMPLED, *NOT_AVERAGED, "model.output=own", "tables.kind=sgd", "tables.lr=0.1"),
+    ),
 }
 # How the rows of an engine are laid out in two processes, one way for each kind; the run alone has no such setting.
 LAYOUTS = {
@@ -163,6 +168,10 @@ REFUSALS = [
     (
         ("tables.kind=sgd", *SAMPLED, "sharding.kind=column_wise", "model.embedding_dim=20"),
         r"cuts model.embedding_dim = 20 into parts of \[4, 8\] columns",
+    ),
+    (
+        ("tables.kind=sgd", *SAMPLED, "sharding.kind=row_wise", "average.from_step=2"),
+        "average.from_step = 2 is of item vectors that every process has a copy of, and sharding of item is row_wise",
     ),
 ]
 

@@ -17,6 +17,8 @@ from recmill.models.mlp import layer_stream
 # Legend: N events of all sequences, M of them that are asked for, D dimension, L longest sequence.
 
 ItemInit = Literal["normal", "uniform", "neighbours"]
+PositionInit = Literal["normal", "sinusoids"]
+SLOWEST_WAVE = 10_000  # events in a radian of the slowest sinusoid
 
 
 class SequenceModelSettings(Settings):
@@ -34,6 +36,8 @@ class SequenceModelSettings(Settings):
     dropout_frac: float = Field(default=0.2, ge=0, lt=1)
     attention_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
     init_std: float | None = Field(default=None, gt=0)  # of linear layers; None: 1/√fan_in
+    # N(0, position_std), or sines and cosines of that quadratic mean, with which events begin to know their distance
+    position_init: PositionInit = "normal"
     position_std: float = Field(default=0.02, gt=0)
     # N(0, item_std), U(−item_std, item_std), or vectors of one length, √D·item_std, alike for items that stand near
     # each other in training events
@@ -81,9 +85,7 @@ class Encoder(nn.Module):
         super().__init__()
         self._factor = config.embedding_dim**0.5 if config.scale_items else 1.0
         self._max_length = max_length
-        positions = torch.empty(max_length, config.embedding_dim)
-        nn.init.normal_(positions, 0.0, config.position_std, generator=layer_stream(style.seed, "positions"))
-        self.positions = nn.Parameter(positions)
+        self.positions = nn.Parameter(first_positions(config, max_length, style.seed))
         self.input_norm = nn.LayerNorm(style.dim, eps=1e-12) if config.input_norm else nn.Identity()
         self.dropout = Dropout(style.dropout_frac, style.seed, "input")
         self.blocks = nn.ModuleList(Block(style, number) for number in range(config.num_blocks))
@@ -95,6 +97,22 @@ class Encoder(nn.Module):
         hidden_ND = self.dropout(self.input_norm(emb_ND * self._factor + positions_ND), packing.names)
         encoded: Tensor = self.final_norm(run_blocks(self.blocks, hidden_ND, packing, places))
         return encoded
+
+
+def first_positions(config: SequenceModelSettings, max_length: int, seed: int) -> Tensor:
+    """(L, D), that of the newest event last.
+
+    Sinusoids make the product of two positions a function of their distance from the first step on. A model that looks
+    both ways has nothing else to tell it which events stand near, and finds it out from random vectors slowly.
+    """
+    std, dim = config.position_std, config.embedding_dim
+    if config.position_init == "normal":
+        return nn.init.normal_(torch.empty(max_length, dim), 0.0, std, generator=layer_stream(seed, "positions"))
+    num_waves = (dim + 1) // 2
+    events_behind = torch.arange(max_length - 1, -1, -1, dtype=torch.float64)[:, None]
+    angles = events_behind * SLOWEST_WAVE ** (-torch.arange(num_waves, dtype=torch.float64) / num_waves)
+    waves = torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dim]
+    return (std * 2**0.5 * waves).float()
 
 
 def first_item_vectors(config: SequenceModelSettings, num_rows: int, seed: int) -> Tensor:

@@ -38,7 +38,7 @@ def assemble(config: TrainConfig) -> Parts:
     model = build_model(config)
     tables = LocalTables(table_specs(config), config.model.table_dim, config.tables, seed=config.seed)
     loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
-    average = WeightMean(model, tables) if config.average.from_step else None
+    average = WeightMean(config.average, model, tables) if config.average.from_step else None
     parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale, average)
     _compile_kernels(parts)
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped

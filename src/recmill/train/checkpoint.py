@@ -256,6 +256,8 @@ def read_model(directory: Path, state: State) -> None:
     _fill(dict(state.model.state_dict()), directory / DENSE)
     with SavedTables(directory, "weights") as saved:
         saved.fill(piece for piece in _pieces(state) if piece.what == "weights")
+    if state.average:
+        state.average.forget()
 
 
 def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Progress:

@@ -11,6 +11,7 @@ from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
 from recmill.models.ranker import SequenceModelConfig
 from recmill.ranking import Protocol
+from recmill.train.average import Average
 from recmill.train.cadence import Cadence, Stop
 from recmill.train.config import DenseOptimizer
 from recmill.train.schedule import Schedule
@@ -82,6 +83,7 @@ class SequenceConfig(Settings):
     sharding: Sharding = Sharding()  # of those rows over several processes; of weights every process has a copy
     dense: DenseOptimizer = DenseOptimizer(kind="adam", lr=0.001)
     schedule: Schedule = Schedule()
+    average: Average = Average()
     cadence: Cadence = Cadence()
     stop: Stop = Stop()
     update: SequenceUpdate = SequenceUpdate()

@@ -19,8 +19,8 @@ class SequencePlan:
     """The memory of a run, by what takes it."""
 
     num_items: int
-    item_bytes: int  # vectors, what their optimizer keeps, and a gradient of their size if there is one
-    layer_bytes: int  # weights, gradients and what the optimizer keeps
+    item_bytes: int  # vectors, what their optimizer keeps, their mean, and a gradient of their size, if there is one
+    layer_bytes: int  # weights, gradients, what the optimizer keeps, and their mean if there is one
     batch_bytes: int  # what a step of windows of the largest length keeps for its way back
     loss_bytes: int  # logits that exist at a time
     score_bytes: int  # of an evaluation
@@ -46,7 +46,8 @@ def make_sequence_plan(
     model, data, dim = config.model, config.data, config.model.embedding_dim
     layers = SEQUENCE_MODELS[model.kind](model, num_items, data.max_length, seed=0)
     num_parameters = sum(parameter.numel() for parameter in layers.parameters())
-    width = 2 + config.dense.state_width  # weight, gradient, state
+    is_averaged = config.average.from_step > 0
+    width = 2 + config.dense.state_width + is_averaged  # weight, gradient, state, mean
     rows = num_items + 2
     kind, gathered_bytes = spread_kind(config, num_procs), 0
     if kind is not None:
@@ -54,7 +55,7 @@ def make_sequence_plan(
         item_bytes = max(items.table_bytes(rank) for rank in range(num_procs))
         gathered_bytes = rows * dim * FLOAT_BYTES  # an evaluation has a copy of the whole table
     elif config.tables is not None:
-        item_bytes = rows * (dim + config.tables.state_width(dim)) * FLOAT_BYTES
+        item_bytes = rows * (dim + config.tables.state_width(dim) + dim * is_averaged) * FLOAT_BYTES
     else:
         # reading and scoring have a gradient each, which are added up
         item_bytes = rows * dim * (width + 1) * FLOAT_BYTES

@@ -43,6 +43,11 @@ def refuse_spread(config: SequenceConfig, kind: ShardKind, num_procs: int) -> No
     """Complain about what TorchRec's tables would do otherwise than the settings say, or not at all."""
     assert config.tables is not None
     dim = config.model.embedding_dim
+    if config.average.from_step:
+        raise ConfigError(
+            f"average.from_step = {config.average.from_step} is of item vectors that every process has a copy of, and "
+            f"sharding of item is {kind}; set it to 0, or leave out the sharding"
+        )
     refuse_unfit(Sharding(kind=kind), config.tables, dim, [item_spec(0)])
     widths = {shard.num_columns for shard in plan_items(config, 0, kind, num_procs).placements[0].shards}
     if len(widths) > 1:

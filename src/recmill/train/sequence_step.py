@@ -65,7 +65,7 @@ class SequenceParts:
     rows_hash: str  # of the catalogue: which item has which id
     group: Group = field(default_factory=Group)
     loss_scale: LossScale | None = None  # sequences are trained in full precision
-    average: WeightMean | None = None  # nor are they averaged
+    average: WeightMean | None = None  # of the weights, if one is asked for
 
 
 def build_sequence_parts(
@@ -84,7 +84,8 @@ def build_sequence_parts(
     model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
     sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
     optimizer = build_dense_optimizer(model, config.dense)
-    return SequenceParts(config, model, tables, optimizer, sampler, rows_hash, group)
+    average = WeightMean(config.average, model, tables) if config.average.from_step else None
+    return SequenceParts(config, model, tables, optimizer, sampler, rows_hash, group, average=average)
 
 
 def build_table(config: SequenceConfig, num_items: int, group: Group, plan: ShardPlan | None) -> RowTable | None:
@@ -120,6 +121,8 @@ def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) ->
         nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
     parts.optimizer.step()
     parts.optimizer.zero_grad(set_to_none=True)
+    if parts.average:
+        parts.average.take_in(step + 1)
     return value
 
 

@@ -1,7 +1,7 @@
 """Sequence models as a task, in one process or over a group: windows, a step on each batch, ranks of what came next."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -81,12 +81,15 @@ class SequenceTask:
 
     def evaluate(self, split: SplitName) -> SequenceEvaluation:
         """Rank what came next for the users of a split."""
-        with self.gathered():
+        with self.ready_to_score():
             return self.judge(self.state.model, split)
 
-    def gathered(self) -> AbstractContextManager[None]:
-        """A body in which every process has all item vectors at hand."""
-        return self.state.tables.gathered() if self.state.tables else nullcontext()
+    @contextmanager
+    def ready_to_score(self) -> Iterator[None]:
+        """A body in which the weights are those that are judged, and every process has all item vectors at hand."""
+        average, tables = self.state.average, self.state.tables
+        with average.in_place() if average else nullcontext(), tables.gathered() if tables else nullcontext():
+            yield
 
     def judge(self, scorer: Scorer, split: SplitName) -> SequenceEvaluation:
         """The same for any scorer: each process ranks for some of the users, and the counts are added up."""
@@ -115,7 +118,7 @@ class SequenceTask:
         told = {name: self.judge(scorer, split).as_dict() for name, scorer in baselines.items()}
         if not model.transition_weight:
             return told
-        with self.gathered():
+        with self.ready_to_score():
             return {**told, "network": self.judge(model.network, split).as_dict()}
 
     def rates(self) -> dict[str, float]:

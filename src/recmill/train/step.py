@@ -73,8 +73,8 @@ def take_step(parts: Parts, batch: Batch, step: int) -> float:
             nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
         parts.optimizer.step()
     forget_gradients(parts)
-    if parts.average and parts.config.average.due(step + 1):
-        parts.average.take_in()
+    if parts.average:
+        parts.average.take_in(step + 1)
     return value
 
 
