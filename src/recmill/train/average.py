@@ -10,6 +10,8 @@ from recmill.config import Settings
 from recmill.embeddings.piece import HasPieces
 from recmill.errors import ConfigError
 
+NO_AVERAGE = "average.from_step=0, average.every_steps=1 and average.recent_frac=1"  # as settings, for complaints
+
 
 class Average(Settings):
     """The mean of the weights after step `from_step`, and after each `every_steps`-th step behind it.

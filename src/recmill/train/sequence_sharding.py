@@ -3,6 +3,7 @@
 from recmill.embeddings.plan import Sharding, ShardKind, ShardPlan, kinds_by_table, plan_by_hand, refuse_unfit
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
+from recmill.train.average import NO_AVERAGE
 from recmill.train.sequence_config import SequenceConfig
 
 
@@ -46,7 +47,7 @@ def refuse_spread(config: SequenceConfig, kind: ShardKind, num_procs: int) -> No
     if config.average.from_step:
         raise ConfigError(
             f"average.from_step = {config.average.from_step} is of item vectors that every process has a copy of, and "
-            f"sharding of item is {kind}; set it to 0, or leave out the sharding"
+            f"sharding of item is {kind}; set {NO_AVERAGE}, or leave out the sharding"
         )
     refuse_unfit(Sharding(kind=kind), config.tables, dim, [item_spec(0)])
     widths = {shard.num_columns for shard in plan_items(config, 0, kind, num_procs).placements[0].shards}

@@ -27,7 +27,7 @@ from recmill.memory import available_bytes, keep_freed_memory
 from recmill.metrics import ClickMetrics
 from recmill.models.dropout import train_at
 from recmill.train.assemble import build_model, table_specs, use_threads
-from recmill.train.average import WeightMean
+from recmill.train.average import NO_AVERAGE, WeightMean
 from recmill.train.config import TrainConfig
 from recmill.train.evaluate import ClickEvaluation, batch_limit, refuse_no_numbers
 from recmill.train.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
@@ -115,7 +115,7 @@ def refuse_sharded(config: TrainConfig, world: World) -> None:
     if config.average.from_step:
         raise ConfigError(
             f"average.from_step = {config.average.from_step} needs the local engine: the mean is of tables that one "
-            "process holds; set it to 0, or train in one process with sharding.engine=local"
+            f"process holds; set {NO_AVERAGE}, or train in one process with sharding.engine=local"
         )
     if config.model.rate_folds:
         raise ConfigError(
