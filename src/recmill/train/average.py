@@ -32,7 +32,9 @@ class Average(Settings):
         for name in ("every_steps", "recent_frac"):
             value = getattr(self, name)
             if value != 1 and not self.from_step:
-                raise ConfigError(f"average.{name} = {value} does nothing without average.from_step; set both or none")
+                raise ConfigError(
+                    f"average.{name} = {value} does nothing without average.from_step; set both, or {NO_AVERAGE}"
+                )
 
     def due(self, step: int) -> bool:
         """Whether the weights after so many finished steps belong to the mean."""
