@@ -1,6 +1,7 @@
 """Sequences on the command line, and what it says when something is wrong."""
 
 import json
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -43,6 +44,22 @@ def test_what_a_run_printed_is_what_evaluate_prints(run_dir: Path, capsys: pytes
     assert json.loads(out) == {"split": "test", **results["test"]}
     status, out, _ = told(capsys, "evaluate", run_dir, "--best", "--split", "validation", "--json")
     assert json.loads(out)["ndcg@10"] == results["best"]["ndcg@10"]
+
+
+def test_the_weights_that_are_named_are_judged(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "run"
+    shutil.copytree(run_dir, changed)
+    told(capsys, "train", "--run", changed, "--resume", "--set", "stop.max_steps=60")
+    verdicts = [
+        json.loads(told(capsys, "evaluate", changed, "--json", *words)[1])
+        for words in ((), ("--model", changed / "model"), ("--model", run_dir / "model"))
+    ]
+    assert verdicts[0] == verdicts[1] != verdicts[2]
+    assert verdicts[2] == json.loads(told(capsys, "evaluate", run_dir, "--json")[1])
+    status, _, err = told(capsys, "evaluate", changed, "--model", tmp_path / "nowhere")
+    assert (status, "nowhere does not exist" in err) == (2, True)
 
 
 def test_a_run_goes_on_with_more_steps_and_refuses_to_become_another(

@@ -20,7 +20,7 @@ def add_parser(verbs: Verbs) -> None:
         help="judge the first N batches only; 0: all (as the run's settings say)",
     )
     weights = parser.add_mutually_exclusive_group()
-    weights.add_argument("--best", action="store_true", help="the weights with the best validation AUROC, not the last")
+    weights.add_argument("--best", action="store_true", help="the weights with the best validation score, not the last")
     weights.add_argument("--model", type=Path, metavar="DIR", help="the weights of this checkpoint or model directory")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from recmill.cli import sequences
 
     if sequences.holds_sequence_run(args.run_dir):
-        return sequences.evaluate(args)
+        return sequences.evaluate(args, find_weights(args))
     from recmill.cli.train import option_assignments
     from recmill.config import from_tree, with_assignments
     from recmill.train.assemble import assemble
@@ -40,16 +40,24 @@ def run(args: argparse.Namespace) -> int:
     from recmill.train.config import TrainConfig
     from recmill.train.evaluate import evaluate
     from recmill.train.inputs import Inputs
-    from recmill.train.run import MODEL, find_best_model, read_run_config
-    from recmill.train.saved_state import open_state
+    from recmill.train.run import read_run_config
 
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
     limit = [] if args.max_batches is None else [f"data.max_{args.split}_batches={args.max_batches}"]
     config = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *limit]))
     with Inputs(config) as inputs:
         parts = assemble(config)
-        own = find_best_model(args.run_dir) if args.best else args.run_dir / MODEL
-        read_model(open_state(args.model).directory if args.model else own, parts)
+        read_model(find_weights(args), parts)
         evaluation = evaluate(parts, inputs, args.split)
     print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())
     return 0
+
+
+def find_weights(args: argparse.Namespace) -> Path:
+    """The directory of the weights to judge: the run's last or best ones, or those of --model."""
+    from recmill.train.run import MODEL, find_best_model
+    from recmill.train.saved_state import open_state
+
+    if args.model is not None:
+        return open_state(args.model).directory
+    return find_best_model(args.run_dir) if args.best else args.run_dir / MODEL

@@ -156,11 +156,10 @@ def print_results(results: dict[str, Any], run_dir: Path) -> None:
     print(f"run directory: {run_dir}")
 
 
-def evaluate(args: argparse.Namespace) -> int:
-    """Read the weights of a run, judge them, print."""
+def evaluate(args: argparse.Namespace, weights_dir: Path) -> int:
+    """Read weights of a run, judge them, print."""
     from recmill.config import from_tree, with_assignments
     from recmill.train.checkpoint import read_model
-    from recmill.train.run import MODEL, find_best_model
     from recmill.train.sequence_config import SequenceConfig
     from recmill.train.sequence_task import open_sequence_task
 
@@ -172,7 +171,7 @@ def evaluate(args: argparse.Namespace) -> int:
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
     config = from_tree(SequenceConfig, with_assignments(tree, _data_assignment(args)))
     task = open_sequence_task(config, is_new=False)
-    read_model(find_best_model(args.run_dir) if args.best else args.run_dir / MODEL, task.state)
+    read_model(weights_dir, task.state)
     evaluation = task.evaluate(args.split)
     print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())
     return 0
