@@ -74,4 +74,4 @@ def test_processes_started_by_mpiexec_meet(tmp_path: Path) -> None:
     submission = plan(job, replace(MpiOptions(ask_flavour()), port=port))
     done = subprocess.run(submission.argv, env={**os.environ, **root}, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    assert [each["threads"] for each in assert_all_met(tmp_path, 2)] == ["1", "1"]
+    assert [each["threads"] for each in assert_all_met(tmp_path, 2, done.stdout + done.stderr)] == ["1", "1"]
