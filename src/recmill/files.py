@@ -63,24 +63,36 @@ def finished_dir(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     scratch.mkdir()
     try:
         yield scratch
-        if target.exists():
-            replaced = target.with_name(f".{target.name}.{os.getpid()}.old")
-            target.rename(replaced)
-            scratch.rename(target)
-            shutil.rmtree(replaced)
-        else:
-            scratch.rename(target)
+        replace_dir(scratch, target)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
 
 
-def refuse_occupied(target: Path, *, overwrite: bool) -> None:
-    """Complain if the directory holds something that was not offered for replacement."""
+def replace_dir(finished: Path, target: Path) -> None:
+    """Give a finished directory its name; what was there before is gone only when it stands."""
+    if not target.exists():
+        finished.rename(target)
+        return
+    replaced = target.with_name(f".{target.name}.{os.getpid()}.old")
+    target.rename(replaced)
+    finished.rename(target)
+    shutil.rmtree(replaced)
+
+
+def refuse_occupied(target: Path, *, overwrite: bool, sign: str | None = None) -> None:
+    """Complain if the directory holds something that was not offered for replacement, or without the `sign` of ours."""
     if target.exists() and not target.is_dir():
         raise DataError(f"{target} is a file; a directory is to be written there")
-    if not overwrite and target.is_dir() and any(target.iterdir()):
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    if not overwrite:
         raise DataError(f"{target} is not empty; choose another directory or pass --overwrite")
+    if sign is not None and not (target / sign).is_file():
+        raise DataError(
+            f"{target} has no {sign} and so is nothing that --overwrite may replace; "
+            "choose another directory or remove it yourself"
+        )
 
 
 def require_free_space(directory: Path, needed_bytes: int, purpose: str) -> None:

@@ -124,6 +124,74 @@ def test_a_parquet_file_without_the_column_or_with_a_hole_is_refused(tmp_path: P
             prepared(path, EventRules(), tmp_path / user, schemas=(schema,))
 
 
+UNREAL = [
+    ({"who": [1.0, 1.5]}, {}, "row 2: who is 1.5, which is no integer"),
+    ({"when": [1.0, 1.7]}, {}, "row 2: when is 1.7, which is no integer"),
+    ({"when": [2.5, float("nan")]}, {"time_kind": "float"}, "row 2: when is nan, which is too large or no number"),
+    ({"when": [2.5, 1e300]}, {"time_kind": "float"}, r"row 2: when is 1e\+?300, which is too large"),
+    ({"who": ["a", ""]}, {"user_kind": "string"}, "row 2: who is , which is no name"),
+    ({"read": [1, 2]}, {}, "row 2: read is 2, and not 0 or 1"),
+    ({"what": [[1], [2]]}, {}, r"column what is of type List\(Int64\), which is no int"),
+]
+
+
+@pytest.mark.parametrize(("columns", "kinds", "complaint"), UNREAL)
+def test_a_parquet_value_that_a_text_could_not_have_is_refused(
+    columns: dict[str, list[Any]], kinds: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.parquet"
+    pl.DataFrame({"who": [1, 1], "what": [1, 2], "when": [1, 2], "read": [1, 0], **columns}).write_parquet(path)
+    schema = EventSchema(format="parquet", user="who", item="what", time="when", is_read="read", **kinds)
+    with pytest.raises(DataError, match=complaint):
+        prepared(path, EventRules(order="time", only_read=True), tmp_path / "out", schemas=(schema,))
+
+
+def test_times_with_fractions_order_parquet_as_they_order_text(tmp_path: Path) -> None:
+    rows = [(1, 7, 1.7), (1, 8, 1.2), (1, 9, 1.5)]
+    (tmp_path / "events.csv").write_text(HEADER + "".join(f"{user},{item},{time}\n" for user, item, time in rows))
+    pl.DataFrame(rows, schema=["user", "item", "time"], orient="row").write_parquet(tmp_path / "events.parquet")
+    rules = EventRules(order="time", split="last")
+    text = EventSchema(columns=("user", "item", "time"), time="time", time_kind="float")
+    parquet = EventSchema(format="parquet", time="time", time_kind="float")
+    from_text = as_expected(prepared(tmp_path / "events.csv", rules, tmp_path / "out", schemas=(text,)))
+    assert as_expected(prepared(tmp_path / "events.parquet", rules, tmp_path / "out", schemas=(parquet,))) == from_text
+    assert from_text.items == [8, 9]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    lines = "\ufeff1 5\n1 6\n1 7\n"
+    schemas = EVENT_PRESETS["user-item"].schemas
+    (tmp_path / "plain").write_text(lines)
+    plain = prepared(tmp_path / "plain", EventRules(), tmp_path / "out", schemas=schemas)
+    assert (as_expected(plain).users, plain.manifest["skipped_rows"]) == ([1], 0)
+    (tmp_path / "bad").write_text(lines + "what\n")
+    with pytest.raises(BadRowError, match="bad:4: "):
+        prepared(tmp_path / "bad", EventRules(), tmp_path / "refused", schemas=schemas)
+    skipped = prepared(tmp_path / "bad", EventRules(), tmp_path / "out", schemas=schemas, bad_rows="skip")
+    assert (as_expected(skipped), skipped.manifest["skipped_rows"]) == (as_expected(plain), 1)
+
+
+def test_an_empty_file_says_nothing_of_the_layout(tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    (parts / "a").touch()
+    with gzip.open(parts / "b.gz", "wb"):
+        pass
+    (parts / "c").write_text("1\t5\n1\t6\n1\t7\n")  # the second layout of the preset
+    found = prepared(parts, EventRules(), tmp_path / "out", schemas=EVENT_PRESETS["user-item"].schemas)
+    assert as_expected(found).events == [[1, -1, -1]]
+
+
+def test_only_what_was_prepared_is_overwritten(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "events.csv", random_rows(100))
+    thesis = tmp_path / "mine" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("years of work")
+    with pytest.raises(DataError, match=r"mine has no manifest.json and so is nothing that --overwrite may replace"):
+        prepared(path, EventRules(), thesis.parent)
+    assert thesis.read_text() == "years of work"
+
+
 def test_several_files_are_one_log_in_the_order_of_their_names(tmp_path: Path) -> None:
     rows = random_rows(300)
     rules = EventRules(order="file")

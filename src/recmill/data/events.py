@@ -110,9 +110,14 @@ class EventRules(Settings):
             raise ConfigError("--k-core repeats --min-length and --min-item-count, and both are 1; set one of them")
 
     @property
+    def last_frac(self) -> float:
+        """The share of events behind the second cut."""
+        return self.test_frac or 0.1
+
+    @property
     def heldout_frac(self) -> float:
         """The share of events behind the first cut."""
-        return (self.validation_frac or 0.1) + (self.test_frac or 0.1)
+        return (self.validation_frac or 0.1) + self.last_frac
 
 
 @dataclass(frozen=True)
@@ -227,21 +232,22 @@ def split_fields(line: str, schema: EventSchema) -> list[str]:
     return line.split(schema.separator)
 
 
-def open_events(path: Path, schemas: tuple[EventSchema, ...]) -> tuple[Source, EventSchema]:
-    """A text file and the schema that fits its first line, by its header or by the number of fields."""
-    source = Source(path)
-    first = source.buffer[: source.line_end(0)].tobytes().removeprefix(_BYTE_ORDER_MARK)
-    line = first.decode(errors="replace").rstrip("\r")
-    if not line and source.num_bytes == 0:
-        return source, schemas[0]
+def choose_schema(source: Source, schemas: tuple[EventSchema, ...]) -> EventSchema:
+    """The schema that fits a file's first line, by its header or by the number of fields; moves to its first row."""
+    first = source.buffer[: source.line_end(0)].tobytes()
+    if first.startswith(_BYTE_ORDER_MARK):
+        source.rows_start = len(_BYTE_ORDER_MARK)
+    line = first.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace").rstrip("\r")
     for schema in schemas:
         fields = split_fields(line, schema)
         if schema.header and tuple(fields) == schema.columns:
             source.rows_start = min(source.line_end(0) + 1, source.num_bytes)
-            return source, schema
+            return schema
         if not schema.header and len(fields) == len(schema.columns) and _is_row(fields, schema):
-            return source, schema
-    raise DataError(f"{path}:1: {shorten(line)} is not what is expected there: {' or '.join(map(_expect, schemas))}")
+            return schema
+    raise DataError(
+        f"{source.path}:1: {shorten(line)} is not what is expected there: {' or '.join(map(_expect, schemas))}"
+    )
 
 
 def _is_row(fields: list[str], schema: EventSchema) -> bool:
@@ -328,8 +334,15 @@ def _parse_field(text: str, role: str, schema: EventSchema) -> int | float | str
         except ValueError:
             return f"{column} is {shorten(text)}, which is no number"
         return number if abs(number) < 2**43 else f"{column} is {shorten(text)}, which is too large or no number"
-    if not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
+    whole = read_int(text)
+    if whole is None:
         return f"{column} is {shorten(text)}, which is no integer of 64 bits"
-    if role == "is_read" and int(text) not in (0, 1):
+    if role == "is_read" and whole not in (0, 1):
         return f"{column} is {shorten(text)}; it is 0 or 1"
-    return int(text)
+    return whole
+
+
+def read_int(text: str) -> int | None:
+    """The integer of 64 bits that a text is, if it is one."""
+    text = text.strip()
+    return int(text) if _INT.fullmatch(text) and -(2**63) <= int(text) < 2**63 else None

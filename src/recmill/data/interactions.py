@@ -95,21 +95,35 @@ def read_parquet(path: Path, start: int, stop: int, schema: EventSchema, roles: 
         frame = pl.scan_parquet(path).select(columns).slice(start, stop - start).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{path} cannot be read as schema {schema.name} says: {str(error).splitlines()[0]}") from None
-    if "time" in roles and isinstance(frame["time"].dtype, pl.Datetime):
-        frame = frame.with_columns(pl.col("time").dt.epoch("us"))
-    for role in roles:
-        wanted = _TYPES[schema.kind_of(role)]
-        try:
-            frame = frame.with_columns(pl.col(role).cast(wanted))
-        except pl.exceptions.PolarsError:
-            raise DataError(
-                f"{path}: column {getattr(schema, role)} is of type {frame[role].dtype}, "
-                f"which is no {schema.kind_of(role)}"
-            ) from None
-        if frame[role].null_count():
-            row = start + int(frame[role].is_null().arg_true()[0]) + 1
-            raise DataError(f"{path}: row {row} has no {getattr(schema, role)}")
-    return frame
+    return frame.select(_checked(frame[role], role, schema, path, start) for role in roles)
+
+
+def _checked(values: pl.Series, role: str, schema: EventSchema, path: Path, start: int) -> pl.Series:
+    """A column of a Parquet file as its kind, the same values as a text would give; rows are counted from 1."""
+    kind, column = schema.kind_of(role), getattr(schema, role)
+
+    def refuse(is_bad: pl.Series, why: str) -> None:
+        if is_bad.any():
+            at = int(is_bad.arg_true()[0])
+            raise DataError(f"{path}: row {start + at + 1}: {column} is {values[at]}, {why}")
+
+    if values.null_count():
+        raise DataError(f"{path}: row {start + int(values.is_null().arg_true()[0]) + 1} has no {column}")
+    if role == "time" and isinstance(values.dtype, pl.Datetime):
+        return values.dt.epoch("us")
+    if values.dtype.is_float() and kind != "string":
+        refuse(~(values.abs() < 2**43), "which is too large or no number")
+        if kind == "int":
+            refuse(values != values.round(), f"which is no integer; set {role}_kind to another kind, or mend it")
+    try:
+        values = values.cast(_TYPES[kind])
+    except pl.exceptions.PolarsError:
+        raise DataError(f"{path}: column {column} is of type {values.dtype}, which is no {kind}") from None
+    if role == "is_read":
+        refuse(~values.is_between(0, 1), "and not 0 or 1")
+    if kind == "string":
+        refuse(values == "", "which is no name")
+    return values
 
 
 def parquet_rows(path: Path) -> int:

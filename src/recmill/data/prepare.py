@@ -41,7 +41,7 @@ from recmill.data.store.npy import NpyLayout
 from recmill.data.stream import Reader
 from recmill.data.vocab import Vocabulary, VocabularyWriter
 from recmill.errors import BadRowError, ConfigError, DataError
-from recmill.files import refuse_occupied, require_free_space
+from recmill.files import MANIFEST, refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
 
 StoreName = Literal["npy", "parquet"]
@@ -131,7 +131,7 @@ class PrepareJob:
 
 def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
-    refuse_occupied(job.out_dir, overwrite=overwrite)
+    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST)
     keep_freed_memory()  # every piece of text is parsed into as much memory as the one before
     if not job.parts:
         raise DataError("the files hold no line; there is nothing to prepare")

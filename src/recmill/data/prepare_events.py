@@ -21,14 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data import grouping, interactions
-from recmill.data.events import EventRules, EventSchema, find_event_files, open_events
+from recmill.data.events import EventRules, EventSchema, choose_schema, find_event_files
 from recmill.data.reader import BadRowPolicy
 from recmill.data.sequences import PAD, UNKNOWN, Sequences
-from recmill.data.source import Segment
+from recmill.data.source import Segment, Source
 from recmill.data.stages import OnProgress, Record, Stages, say_nothing
 from recmill.data.store.arrow import Vocabulary, open_sequences, write_items, write_sequences
 from recmill.errors import DataError
-from recmill.files import MANIFEST, read_manifest, refuse_occupied, require_free_space, write_atomic, write_manifest
+from recmill.files import (
+    MANIFEST,
+    read_manifest,
+    refuse_occupied,
+    replace_dir,
+    require_free_space,
+    write_atomic,
+    write_manifest,
+)
 
 FORMAT = "recmill sequences 1"
 _PART_BYTES = 16 << 20
@@ -58,7 +66,7 @@ class EventJob:
 
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
-    refuse_occupied(job.out_dir, overwrite=overwrite)
+    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST)
     paths = find_event_files(job.data)
     require_free_space(job.out_dir.parent, 3 * sum(path.stat().st_size for path in paths), f"preparing {job.out_dir}")
     return _Preparation(job, paths).run()
@@ -76,8 +84,10 @@ def _open_parts(job: EventJob, paths: tuple[Path, ...]) -> tuple[EventSchema, li
         return job.schemas[0], ranges
     schemas, parts = job.schemas, list[Any]()
     for path in paths:
-        source, chosen = open_events(path, schemas)
-        schemas = (chosen,)
+        source = Source(path)
+        if not source.num_bytes:
+            continue
+        schemas = (choose_schema(source, schemas),)
         parts += Segment(source, source.rows_start, source.num_bytes).cut(job.part_bytes)
     return schemas[0], parts
 
@@ -260,7 +270,7 @@ class _Preparation:
             grouping.hold_out_last(offsets, rules.split == "leave_one_out", places)
             return places, {}
         assert times is not None
-        shares = {"validation_from": rules.heldout_frac, "test_from": rules.test_frac or 0.1}
+        shares = {"validation_from": rules.heldout_frac, "test_from": rules.last_frac}
         moments = {name: grouping.find_moment(times, round(len(times) * (1 - share))) for name, share in shares.items()}
         grouping.hold_out_later(offsets, times, moments["validation_from"], moments["test_from"], places)
         return places, moments
@@ -272,9 +282,7 @@ class _Preparation:
         versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
         plan = {key: self._plan[key] for key in ("preset", "schema", "rules", "sources")}
         write_manifest(directory, format=FORMAT, **plan, **facts, versions=versions)
-        if job.out_dir.exists():
-            shutil.rmtree(job.out_dir)
-        directory.rename(job.out_dir)
+        replace_dir(directory, job.out_dir)
         shutil.rmtree(job.work_dir)
         manifest: Record = json.loads((job.out_dir / MANIFEST).read_text())
         return manifest

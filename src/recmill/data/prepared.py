@@ -4,7 +4,6 @@ A directory with a manifest is complete: the manifest is written last, and the d
 """
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from recmill.data.split import SPLIT_NAMES, FirstHalf, SplitName
 from recmill.data.store.npy import Access, NpyLayout, NpyTable
 from recmill.data.store.npz import MultiHotTable
 from recmill.errors import DataError
-from recmill.files import MANIFEST, read_manifest, write_atomic, write_manifest
+from recmill.files import MANIFEST, read_manifest, replace_dir, write_atomic, write_manifest
 
 FORMAT = "recmill prepared 1"
 VOCABULARY = "vocabulary"
@@ -102,9 +101,7 @@ def seal(result_dir: Path, out_dir: Path, facts: Facts, versions: dict[str, str]
     """Describe a finished result, and give it its name; the manifest."""
     write_atomic(result_dir / "README.md", describe(facts))
     write_manifest(result_dir, **facts.to_json(), versions=versions)
-    if out_dir.exists():
-        shutil.rmtree(out_dir)
-    result_dir.rename(out_dir)
+    replace_dir(result_dir, out_dir)
     manifest: dict[str, Any] = json.loads((out_dir / MANIFEST).read_text())
     return manifest
 

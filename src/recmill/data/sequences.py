@@ -67,11 +67,6 @@ class Sequences(NamedTuple):
         """How many there are."""
         return len(self.offsets) - 1
 
-    @property
-    def mask_id(self) -> int:
-        """What stands where an item is hidden."""
-        return self.num_items + 1
-
     def target_places(self, split: Heldout) -> NDArray[np.int32]:
         """Where the event to be predicted stands in each user's sequence; −1: the user has none."""
         return self.validation_at if split == "validation" else self.test_at
@@ -256,8 +251,6 @@ def _row_keys(key: np.uint64, epochs: NDArray[np.int64], windows: NDArray[np.int
 class WindowStream:
     """Batches of windows from a position on; an iterator."""
 
-    trailing_skipped = 0  # bad rows were refused when the events were prepared
-
     def __init__(
         self,
         sequences: Sequences,
@@ -286,8 +279,7 @@ class WindowStream:
         self._permutation = lru_cache(maxsize=2)(self._permute)  # a batch lies in one epoch or at the seam of two
         cursor = start.cursors[0] if start else Cursor()
         self._spent = cursor.epoch * self.num_windows + cursor.row
-        self.blocked_s = 0.0  # the kernels take microseconds, and are part of the step
-        self.trailing_skipped = 0
+        self.trailing_skipped = 0  # bad rows were refused when the events were prepared
 
     def __iter__(self) -> Iterator[SequenceBatch]:
         return self

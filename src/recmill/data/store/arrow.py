@@ -1,5 +1,6 @@
 """Sequences as Arrow files, mapped into memory as they are: one of users with their events, one of items."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from recmill.data.events import read_int
 from recmill.data.grouping import Places
 from recmill.data.sequences import Sequences
 from recmill.errors import DataError
@@ -57,6 +59,14 @@ class Vocabulary:
     def __init__(self, users: Any, items: Any) -> None:
         self._users, self._items = users, items
 
+    @property
+    def items_hash(self) -> str:
+        """Of all items in the order of their ids."""
+        digest = hashlib.sha256(str(self._items.type).encode())
+        for buffer in self._items.buffers():
+            digest.update(buffer or b"")
+        return digest.hexdigest()
+
     def find_user(self, name: str) -> int | None:
         """The number of a user."""
         return _find(self._users, name)
@@ -94,11 +104,14 @@ class Vocabulary:
 
 
 def _find(values: Any, name: str) -> int | None:
-    try:
-        wanted = pa.scalar(int(name) if pa.types.is_integer(values.type) else name, values.type)
-    except (ValueError, pa.ArrowInvalid):
-        return None
-    place = pc.index(values, wanted).as_py()
+    wanted: int | str | None
+    if pa.types.is_integer(values.type):
+        wanted = read_int(name)
+        if wanted is None:
+            return None
+    else:
+        wanted = name
+    place = pc.index(values, pa.scalar(wanted, values.type)).as_py()
     return None if place < 0 else int(place)
 
 
