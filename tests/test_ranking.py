@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.errors import ConfigError
-from recmill.ranking import Judge, Known, Protocol, Tally, take_top
+from recmill.ranking import Judge, Known, Protocol, Tally, is_at_ten, take_top
 
 NUM_USERS, NUM_ITEMS = 30, 25
 COUNTS = np.arange(1, NUM_ITEMS + 1)
@@ -181,6 +181,26 @@ def test_parts_add_up_to_the_whole_bit_for_bit(num_parts: int) -> None:
 def test_protocols_that_make_no_sense(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Protocol(**changes)  # type: ignore[arg-type]
+
+
+def test_nobody_has_no_score() -> None:
+    nobody = Tally.empty(10, NUM_ITEMS).as_dict(Protocol(cutoffs=(10,)))
+    assert {nobody[f"{name}@10"] for name in ("hr", "ndcg", "mrr")} == {None}
+
+
+def test_who_repeats_an_item_knows_it_once() -> None:
+    judge = Judge(Protocol(candidates="uniform", num_negatives=20), COUNTS)
+    block = (np.array([0]), np.zeros((1, NUM_ITEMS), np.float32), np.array([4]))
+    judge.take(*block, pack([[1, 2, 3, 1] * 9]))
+    with pytest.raises(ConfigError, match="the catalogue has 25 items and a user knows 5 of them"):
+        judge.take(*block, pack([[1, 2, 3, 5, 6]]))
+
+
+def test_lists_of_a_hundred_are_not_lists_of_ten() -> None:
+    names = Tally.empty(100, NUM_ITEMS).metrics(Protocol(cutoffs=(100, 10), seen="kept"))
+    assert [name for name in names if is_at_ten(name)] == [
+        f"{name}@10_seen_kept" for name in ("hr", "ndcg", "mrr", "coverage")
+    ]
 
 
 def test_a_catalogue_too_small_to_draw_from_is_refused() -> None:

@@ -7,6 +7,7 @@
 4. Only a histogram of ranks is kept, so that results of several processes add up to the last digit.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -71,11 +72,21 @@ class Protocol(Settings):
             return f"_of_{self.num_drawn}_{self.candidates}"
         return "" if self.seen == "removed" else "_seen_kept"
 
+    @property
+    def score_name(self) -> str:
+        """The metric by which weights are compared."""
+        return f"ndcg@10{self.suffix}"
+
     def describe(self) -> str:
         """In a few words."""
         if self.candidates == "full":
             return f"full ranking, seen items {self.seen}"
         return f"{self.num_drawn} negatives, {self.candidates}"
+
+
+def is_at_ten(name: str) -> bool:
+    """Whether a metric of any protocol is of lists of ten."""
+    return name.partition("@")[2].partition("_")[0] == "10"
 
 
 class Known(NamedTuple):
@@ -191,6 +202,18 @@ def draw_candidates(
                 count += 1
 
 
+def refuse_too_few(protocol: Protocol, num_items: int, known: Known) -> None:
+    """Complain if so many competitors as the protocol wants cannot be drawn for everybody."""
+    room = num_items - protocol.num_drawn - 1  # of a user's known items: the target and the drawn ones are others
+    for user in np.flatnonzero(np.diff(known.offsets) > room):
+        num_known = len(np.unique(known.ids[known.offsets[user] : known.offsets[user + 1]]))
+        if num_known > room:
+            raise ConfigError(
+                f"protocol.num_negatives = {protocol.num_drawn}: the catalogue has {num_items} items and a user knows "
+                f"{num_known} of them; lower it, or set protocol.candidates=full"
+            )
+
+
 class Judge:
     """Ranks targets among their competitors, block by block, and keeps the sums."""
 
@@ -218,13 +241,8 @@ class Judge:
         self.tally.add(ranks, lists)
 
     def _draw(self, users: NDArray[np.int64], targets_U: NDArray[np.int64], known: Known) -> NDArray[np.int64]:
-        wanted, longest = self.protocol.num_drawn, int(np.diff(known.offsets).max(initial=0))
-        if wanted + longest >= len(self._cumulative):
-            raise ConfigError(
-                f"protocol.num_negatives = {wanted}: the catalogue has {len(self._cumulative)} items and a user knows "
-                f"{longest} of them; lower it, or set protocol.candidates=full"
-            )
-        drawn = np.empty((len(users), wanted), np.int64)
+        refuse_too_few(self.protocol, len(self._cumulative), known)
+        drawn = np.empty((len(users), self.protocol.num_drawn), np.int64)
         keys = np.array([stream_key(self._key, int(user)) for user in users], np.uint64)
         draw_candidates(keys, targets_U, known, self._cumulative, drawn)
         return drawn
@@ -270,10 +288,13 @@ class Tally:
         self.best_rank[:] = np.where(nearest == never, 0, nearest)
 
     def metrics(self, protocol: Protocol) -> dict[str, float]:
-        """HR, NDCG and MRR at every cutoff, and the share of items in any list; names tell the protocol."""
+        """HR, NDCG and MRR at every cutoff, and the share of items in any list; names tell the protocol.
+
+        Those of no user are no number.
+        """
         gains = 1 / np.log2(np.arange(1, self.longest + 1) + 1)
         inverses = 1 / np.arange(1, self.longest + 1)
-        named, users = dict[str, float](), max(1, self.num_users)
+        named, users = dict[str, float](), self.num_users or math.nan
         for cutoff in protocol.cutoffs:
             hits = self.num_at_rank[1 : cutoff + 1]
             values = {"hr": hits.sum(), "ndcg": hits @ gains[:cutoff], "mrr": hits @ inverses[:cutoff]}
@@ -286,7 +307,7 @@ class Tally:
     def as_dict(self, protocol: Protocol) -> dict[str, Any]:
         """Plain numbers for JSON, the protocol beside them."""
         return {
-            **self.metrics(protocol),
+            **{name: None if math.isnan(value) else value for name, value in self.metrics(protocol).items()},
             "num_users": self.num_users,
             "num_unknown_targets": self.num_unknown,
             "protocol": protocol.model_dump(mode="json", exclude_none=True),

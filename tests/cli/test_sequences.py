@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -41,7 +42,10 @@ def test_what_a_run_printed_is_what_evaluate_prints(run_dir: Path, capsys: pytes
     results = json.loads((run_dir / "results.json").read_text())
     status, out, _ = told(capsys, "evaluate", run_dir, "--json")
     assert status == 0
-    assert json.loads(out) == {"split": "test", **results["test"]}
+    verdict = json.loads(out)
+    assert verdict.pop("baselines").keys() == {"popularity", "markov", "network"}
+    assert verdict == {"split": "test", **results["test"]}
+    assert told(capsys, "evaluate", run_dir)[1].count("ndcg@10") == 4
     status, out, _ = told(capsys, "evaluate", run_dir, "--best", "--split", "validation", "--json")
     assert json.loads(out)["ndcg@10"] == results["best"]["ndcg@10"]
 
@@ -60,6 +64,42 @@ def test_the_weights_that_are_named_are_judged(
     assert verdicts[2] == json.loads(told(capsys, "evaluate", run_dir, "--json")[1])
     status, _, err = told(capsys, "evaluate", changed, "--model", tmp_path / "nowhere")
     assert (status, "nowhere does not exist" in err) == (2, True)
+
+
+def judged(capsys: pytest.CaptureFixture[str], run_dir: Path, *words: str) -> dict[str, Any]:
+    """The last weights and what counting alone would do, as `evaluate` tells it."""
+    verdict: dict[str, Any] = json.loads(told(capsys, "evaluate", run_dir, "--json", *words)[1])
+    baselines = verdict.pop("baselines")
+    return {"test": verdict, "popularity": baselines["popularity"], "markov": baselines["markov"]}
+
+
+def recorded(run_dir: Path) -> dict[str, Any]:
+    """The same, as `results.json` has it."""
+    results = json.loads((run_dir / "results.json").read_text())
+    baselines = results["baselines"]
+    test = {"split": "test", **results["test"]}
+    return {"test": test, "popularity": baselines["popularity"], "markov": baselines["markov"]}
+
+
+@pytest.mark.parametrize("protocol", ["candidates=popularity", "candidates=uniform", "seen=kept"])
+def test_weights_are_judged_under_another_protocol_as_if_trained_with_it(
+    protocol: str, run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = ["--set", f"protocol.{protocol}", *(["--set", "protocol.num_negatives=20"] if "cand" in protocol else [])]
+    other = tmp_path / "run"
+    assert told(capsys, "train", "sasrec", "--data", run_dir.parent / "data", "--run", other, *SETS, *sets)[0] == 0
+    assert judged(capsys, run_dir, *sets) == recorded(other)
+    back = "protocol.candidates=full" if "cand" in protocol else "protocol.seen=removed"
+    assert judged(capsys, other, "--set", back) == recorded(run_dir)
+
+
+def test_a_model_is_not_changed_by_judging_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = told(capsys, "evaluate", run_dir, "--set", "model.transition_weight=0")
+    assert (status, "a run is judged with the settings it was trained with" in err) == (2, True)
+    status, out, _ = told(capsys, "evaluate", run_dir, "--set", "data.max_test_users=9")
+    assert (status, "of 9 users, a part of them" in out, "markov" in out) == (0, True, True)
+    status, _, err = told(capsys, "evaluate", run_dir, "--set", "protocol.candidate=full")
+    assert (status, "protocol.candidate = " in err) == (2, True)
 
 
 def test_a_run_goes_on_with_more_steps_and_refuses_to_become_another(
@@ -119,6 +159,7 @@ REFUSALS = [
     (("--user", "x"), "there is no user 'x'"),
     (("--history", " , "), "--history is empty"),
     (("--history", "9999,x"), "none of the items 9999, x was trained on"),
+    (("--history", "99999999999999999999,1_2"), "none of the items 99999999999999999999, 1_2 was trained on"),
     (("--user", "7", "-k", "0"), "-k 0: a list has at least one item"),
     (("--all",), "--all writes a Parquet file and needs --out FILE"),
 ]
@@ -151,6 +192,7 @@ def test_directories_of_the_other_kind_are_refused(
 
 OPTIONS = [
     (("train", "sasrec", "--max-restarts", "2"), "--max-restarts 2 is about the processes that --procs N starts"),
+    (("train", "sasrec", "--warm-start", "x"), "--warm-start x does nothing for a sequence model"),
     (("train", "sasrec", "--schema", "criteo"), "--schema criteo does nothing for a sequence model"),
     (("prepare", "--preset", "goodreads", "--modulo", "5"), "--modulo does nothing for --preset goodreads"),
     (("prepare", "--preset", "mlperf", "--min-length", "5"), "--min-length does nothing for --preset mlperf"),

@@ -46,7 +46,7 @@ class OneOfTwo:
         self.config = self.parts.config
         self.model, self.optimizer = self.parts.model, self.parts.optimizer
         self.rows_hash, self.loss_scale = self.parts.rows_hash, self.parts.loss_scale
-        self.average = self.parts.average
+        self.average, self.data_hash = self.parts.average, self.parts.data_hash
 
 
 def dealt(parts: Parts, rank: int) -> SomePieces:

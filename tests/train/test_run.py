@@ -5,8 +5,10 @@ import pytest
 
 from recmill.config import from_tree, read_toml
 from recmill.errors import RunError
+from recmill.train.cadence import Stop
 from recmill.train.config import TrainConfig
-from recmill.train.job import expected_rows, run_job
+from recmill.train.job import run_job
+from recmill.train.limits import expected_rows
 from recmill.train.run import create_run_dir, read_run_config
 from tests.train.conftest import Resolve
 
@@ -69,7 +71,7 @@ def test_overwrite_never_deletes_what_is_not_a_run(tiny_config: TrainConfig, tmp
 
 
 def test_expected_rows_is_the_tightest_limit(resolve: Resolve) -> None:
-    assert expected_rows(resolve("stop.max_epochs=3"), 2000) == 6000
-    assert expected_rows(resolve("stop.max_epochs=3", "stop.max_steps=10"), 2000) == 1000
-    assert expected_rows(resolve("stop.max_rows=77", "stop.max_epochs=0"), 2000) == 77
-    assert expected_rows(resolve("stop.max_epochs=0"), 2000) is None
+    assert expected_rows(Stop(max_epochs=3), 100, 2000) == 6000
+    assert expected_rows(Stop(max_epochs=3, max_steps=10), 100, 2000) == 1000
+    assert expected_rows(Stop(max_rows=77, max_epochs=0), 100, 2000) == 77
+    assert expected_rows(Stop(max_epochs=0), 100, 2000) is None

@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +260,58 @@ def test_a_state_of_another_catalogue_is_refused(chains_dir: Path, tmp_path: Pat
         run_sequence_job(other, tmp_path / "run", resume=True)
 
 
+def rewritten(data_dir: Path, out_dir: Path, change: Callable[[int, int, int], tuple[int, int, int]]) -> Path:
+    """The same events with another user, item or time, prepared anew."""
+    rows = (data_dir.parent / "world" / EVENTS_FILE).read_text().splitlines()
+    changed = [",".join(map(str, change(*map(int, row.split(","))))) for row in rows[1:]]
+    out_dir.mkdir()
+    (out_dir / EVENTS_FILE).write_text("\n".join([rows[0], *changed]) + "\n")
+    preset = EVENT_PRESETS["events"]
+    prepare_events(EventJob(out_dir / EVENTS_FILE, out_dir / "prepared", preset.schemas, preset.rules, preset.name))
+    return out_dir / "prepared"
+
+
+def test_weights_are_of_their_items_and_a_run_of_its_events(chains_dir: Path, tmp_path: Path) -> None:
+    config = resolve(chains_dir, "model.kind=sasrec", "stop.max_steps=2")
+    run_sequence_job(config, tmp_path / "run")
+
+    def judge(data_dir: Path) -> None:
+        task = open_sequence_task(resolve(data_dir, "model.kind=sasrec"), is_new=False)
+        read_model(tmp_path / "run" / "model", task.state)
+
+    renamed = rewritten(chains_dir, tmp_path / "renamed", lambda user, item, time: (user, 1000 - item, time))
+    with pytest.raises(RunError, match=r"model was trained on other columns, table sizes or items"):
+        judge(renamed)
+    more = rewritten(chains_dir, tmp_path / "reversed", lambda user, item, time: (user, item, 10**9 - time))
+    judge(more)  # other events of the same items may well be judged
+    for other in (renamed, more):
+        with pytest.raises(RunError, match=r"none of the 1 checkpoints in .* can be used"):
+            run_sequence_job(resolve(other, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
+    moved = tmp_path / "moved"
+    shutil.copytree(chains_dir, moved)
+    run_sequence_job(resolve(moved, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
+
+
+def test_a_way_of_judging_that_the_data_cannot_have_leaves_no_run_behind(chains_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the catalogue has 60 items and a user knows"):
+        run_sequence_job(resolve(chains_dir, "model.kind=sasrec", "protocol.candidates=uniform"), tmp_path / "run")
+    world_dir, preset = chains_dir.parent / "world", EVENT_PRESETS["events"]
+    rules = preset.rules.model_copy(update={"split": "last"})
+    prepare_events(EventJob(world_dir / EVENTS_FILE, tmp_path / "last", preset.schemas, rules, preset.name))
+    words = ("model.kind=sasrec", "cadence.evaluate_every_steps=5", "stop.max_steps=10")
+    with pytest.raises(ConfigError, match=r"stop.patience = 3 waits for a better validation, and no user of"):
+        run_sequence_job(resolve(tmp_path / "last", *words, "stop.patience=3"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    results = run_sequence_job(resolve(tmp_path / "last", *words), tmp_path / "run")
+    assert (results["validation"]["ndcg@10"], results["best"]) == (None, None)
+    assert results["test"]["ndcg@10"] > 0
+
+
 REFUSALS = [
+    (
+        ("model.kind=sasrec", "data.max_length=6", "data.window_step=7"),
+        "data.window_step = 7 leaves events between windows of",
+    ),
     (("model.kind=sasrec", "mask.frac=0.1"), r"\[mask\] does nothing for model.kind = sasrec"),
     (("model.kind=sasrec", "tables.kind=adam"), r"\[tables\] moves the rows that a batch has touched"),
     (("model.kind=sasrec", "loss.num_sampled=5"), "loss.num_sampled = 5 does nothing for loss.kind = full"),

@@ -23,6 +23,14 @@ def add_parser(verbs: Verbs) -> None:
     weights.add_argument("--best", action="store_true", help="the weights with the best validation score, not the last")
     weights.add_argument("--model", type=Path, metavar="DIR", help="the weights of this checkpoint or model directory")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="assignments",
+        metavar="KEY=VALUE",
+        help="how to judge, if not as the run did, for instance protocol.candidates=popularity of sequences",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run_verb=run)
 
@@ -30,7 +38,9 @@ def add_parser(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the weights, evaluate, print."""
     from recmill.cli import sequences
+    from recmill.train.changes import refuse_other_model
 
+    refuse_other_model(args.assignments)
     if sequences.holds_sequence_run(args.run_dir):
         return sequences.evaluate(args, find_weights(args))
     from recmill.cli.train import option_assignments
@@ -44,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
     limit = [] if args.max_batches is None else [f"data.max_{args.split}_batches={args.max_batches}"]
-    config = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *limit]))
+    config = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *limit, *args.assignments]))
     with Inputs(config) as inputs:
         parts = assemble(config)
         read_model(find_weights(args), parts)

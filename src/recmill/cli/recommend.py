@@ -59,23 +59,16 @@ def run(args: argparse.Namespace) -> int:
 
 def open_run(args: argparse.Namespace) -> "SequenceTask":
     """The task of a finished run with its weights: the best on validation if they were kept."""
-    from recmill.cli.sequences import holds_sequence_run, read_run_config
+    from recmill.cli.sequences import data_assignment, holds_sequence_run, run_config_with
     from recmill.train.checkpoint import read_model
-    from recmill.train.run import MODEL, find_best_model
+    from recmill.train.run import MODEL, find_best_model, has_best_model
     from recmill.train.sequence_task import open_sequence_task
 
     if not holds_sequence_run(args.run_dir):
         raise RunError(f"{args.run_dir} is not the run directory of a sequence model")
-    config = read_run_config(args.run_dir)
-    if args.data is not None:
-        data = config.data.model_copy(update={"dir": str(args.data.resolve())})
-        config = config.model_copy(update={"data": data})
-    task = open_sequence_task(config, is_new=False)
-    try:
-        directory = args.run_dir / MODEL if args.last else find_best_model(args.run_dir)
-    except RunError:
-        directory = args.run_dir / MODEL
-    read_model(directory, task.state)
+    task = open_sequence_task(run_config_with(args.run_dir, data_assignment(args)), is_new=False)
+    is_best = not args.last and has_best_model(args.run_dir)
+    read_model(find_best_model(args.run_dir) if is_best else args.run_dir / MODEL, task.state)
     return task
 
 

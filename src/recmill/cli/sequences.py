@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from recmill.train.sequence_config import SequenceConfig
 
 # Options of click models, with the names of the arguments that hold them.
-_CLICK_OPTIONS = {"vocabulary": "--vocabulary", "schema": "--schema", "bad_rows": "--bad-rows"}
+_CLICK_OPTIONS = {
+    "vocabulary": "--vocabulary",
+    "schema": "--schema",
+    "bad_rows": "--bad-rows",
+    "warm_start": "--warm-start",
+}
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
@@ -62,7 +67,7 @@ def resolved_config(args: argparse.Namespace) -> "SequenceConfig":
         settings = read_toml(args.config)
         tree = laid_over(_without_other_kind(tree, settings), settings)
     tree = _without_other_kind(tree, with_assignments({}, args.assignments))
-    return from_tree(SequenceConfig, with_assignments(tree, [*_data_assignment(args), *args.assignments]))
+    return from_tree(SequenceConfig, with_assignments(tree, [*data_assignment(args), *args.assignments]))
 
 
 def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +89,8 @@ def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[s
     return {**rest, "model": {**shared, "kind": kind}}
 
 
-def _data_assignment(args: argparse.Namespace) -> list[str]:
+def data_assignment(args: argparse.Namespace) -> list[str]:
+    """The setting that --data stands for."""
     return [f"data.dir={str(args.data.resolve())!r}"] if args.data is not None else []
 
 
@@ -99,7 +105,7 @@ def resumed_config(args: argparse.Namespace) -> "SequenceConfig":
         raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe and --config")
     before = read_run_config(args.run)
     tree = before.model_dump(mode="json", exclude_none=True)
-    after = from_tree(SequenceConfig, with_assignments(tree, [*_data_assignment(args), *args.assignments]))
+    after = from_tree(SequenceConfig, with_assignments(tree, [*data_assignment(args), *args.assignments]))
     refuse_changes(before, after, args.run)
     return after
 
@@ -111,6 +117,16 @@ def read_run_config(run_dir: Path) -> "SequenceConfig":
     from recmill.train.sequence_config import SequenceConfig
 
     return from_tree(SequenceConfig, read_toml(run_dir / CONFIG))
+
+
+def run_config_with(run_dir: Path, assignments: list[str]) -> "SequenceConfig":
+    """The settings of a run with some in place of its own, to judge it or to use it."""
+    from recmill.config import from_tree, with_assignments
+    from recmill.train.sequence_config import SequenceConfig
+
+    tree = read_run_config(run_dir).model_dump(mode="json", exclude_none=True)
+    tree = _without_other_candidates(tree, with_assignments({}, assignments))
+    return from_tree(SequenceConfig, with_assignments(tree, assignments))
 
 
 def chosen_config(args: argparse.Namespace) -> tuple["SequenceConfig", bool]:
@@ -141,37 +157,54 @@ def print_results(results: dict[str, Any], run_dir: Path) -> None:
     """The end of a run, for a person: the model beside the baselines, under one protocol."""
     speed = f", {results['rows_per_s']:,.0f} windows/s" if results["rows_per_s"] else ""
     print(f"trained on {results['rows']:,} windows in {results['step']:,} steps{speed}")
-    told = {
-        "last weights": results["test"],
-        "best weights": results["test_of_best"],
-        **results["baselines"],
-    }
-    names = [name for name in results["test"] if "@10" in name]
-    print(f"on test, {len(names)} numbers at 10 of {results['test']['num_users']:,} users:")
-    for who, metrics in told.items():
-        if metrics is not None:
-            print(f"  {who:<13} " + "  ".join(f"{name} {metrics[name]:.4f}" for name in names))
-    protocol = ", ".join(f"{name} = {value}" for name, value in results["test"]["protocol"].items())
-    print(f"protocol: {protocol}; {results['test']['num_unknown_targets']:,} targets were never trained on")
+    best = {} if results["test_of_best"] is None else {"best weights": results["test_of_best"]}
+    print_verdicts("test", {"last weights": results["test"], **best, **results["baselines"]})
     print(f"run directory: {run_dir}")
+
+
+def print_verdicts(split: str, told: dict[str, dict[str, Any]]) -> None:
+    """Whatever was judged, one below the other, and the protocol that they share."""
+    from recmill.ranking import is_at_ten
+
+    first = next(iter(told.values()))
+    names = [name for name in first if is_at_ten(name)]
+    part = "" if first["whole_split"] else ", a part of them"
+    print(f"on {split}, {len(names)} numbers at 10 of {first['num_users']:,} users{part}:")
+    for who, metrics in told.items():
+        print(f"  {who:<13} " + "  ".join(f"{name} {_shown(metrics[name])}" for name in names))
+    protocol = ", ".join(f"{name} = {value}" for name, value in first["protocol"].items())
+    print(f"protocol: {protocol}; {first['num_unknown_targets']:,} targets were never trained on")
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def evaluate(args: argparse.Namespace, weights_dir: Path) -> int:
     """Read weights of a run, judge them, print."""
-    from recmill.config import from_tree, with_assignments
     from recmill.train.checkpoint import read_model
-    from recmill.train.sequence_config import SequenceConfig
     from recmill.train.sequence_task import open_sequence_task
 
     refuse_click_options(args)
     if args.max_batches is not None:
         raise ConfigError(
-            f"--max-batches {args.max_batches} is for click models; set data.max_{args.split}_users when training"
+            f"--max-batches {args.max_batches} is for click models; "
+            f"for some users alone: --set data.max_{args.split}_users=N"
         )
-    tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
-    config = from_tree(SequenceConfig, with_assignments(tree, _data_assignment(args)))
+    config = run_config_with(args.run_dir, [*data_assignment(args), *args.assignments])
     task = open_sequence_task(config, is_new=False)
     read_model(weights_dir, task.state)
-    evaluation = task.evaluate(args.split)
-    print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())
+    evaluation, baselines = task.evaluate(args.split), task.judge_baselines(args.split)
+    if args.json:
+        print(json.dumps({"split": args.split, **evaluation.as_dict(), "baselines": baselines}))
+    else:
+        print_verdicts(args.split, {"this model": evaluation.as_dict(), **baselines})
     return 0
+
+
+def _without_other_candidates(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, without what its protocol says of candidates that the changes replace."""
+    protocol, wanted = tree["protocol"], changes.get("protocol", {}).get("candidates")
+    if wanted in (None, protocol["candidates"]):
+        return tree
+    return {**tree, "protocol": {name: protocol[name] for name in ("cutoffs", "seed")}}

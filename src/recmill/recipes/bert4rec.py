@@ -20,7 +20,7 @@ def build() -> SequenceConfig:
     of `stop.max_steps` on.
     """
     return SequenceConfig(
-        data=SequenceData(max_length=200, window_step=100, global_batch=64),
+        data=SequenceData(max_length=200, global_batch=64),
         mask=Masking(frac=0.2, only_last_frac=0.1),
         model=Bert4RecConfig(
             embedding_dim=64,

@@ -18,9 +18,7 @@ def build() -> SequenceConfig:
     all. What the network scores alone stands among the baselines.
     """
     return SequenceConfig(
-        data=SequenceData(
-            max_length=50, window_step=50, global_batch=64, max_validation_users=2000, max_test_users=5000
-        ),
+        data=SequenceData(max_length=50, global_batch=64, max_validation_users=2000, max_test_users=5000),
         model=SasRecConfig(
             embedding_dim=64,
             num_blocks=2,

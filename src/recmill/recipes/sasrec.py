@@ -15,7 +15,7 @@ def build() -> SequenceConfig:
     and events few. Judged every epoch by full ranking, ended when validation has not become better for a while.
     """
     return SequenceConfig(
-        data=SequenceData(max_length=50, window_step=50, global_batch=128),
+        data=SequenceData(max_length=50, global_batch=128),
         model=SasRecConfig(
             embedding_dim=128,
             num_blocks=2,

@@ -1,5 +1,6 @@
-"""Which settings may change when a run goes on."""
+"""Which settings may change when a run goes on, and when it is judged."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from recmill.config import setting_keys, value_at
@@ -10,6 +11,8 @@ from recmill.train.sequence_config import SequenceConfig
 AnyConfig = TrainConfig | SequenceConfig
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
 CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches", "sharding.")
+# What may differ when a run is judged: whom, and how; never the model.
+CHANGEABLE_ON_EVALUATION = ("protocol.", "data.eval_batch", "data.max_validation_", "data.max_test_", "threads")
 
 
 def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:
@@ -23,3 +26,13 @@ def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:
             f"stop.max_steps was {before.stop.max_steps} in {run_dir} and cannot become {after.stop.max_steps}: "
             f"schedule.change_fracs = {list(after.schedule.change_fracs)} are shares of it"
         )
+
+
+def refuse_other_model(assignments: Sequence[str]) -> None:
+    """Complain about `section.key=value`s that say how a run is trained, where it is only judged."""
+    for assignment in assignments:
+        if not assignment.strip().startswith(CHANGEABLE_ON_EVALUATION):
+            raise ConfigError(
+                f"--set {assignment}: a run is judged with the settings it was trained with; what may be set is "
+                f"{', '.join(f'{key}…' if key[-1] in '._' else key for key in CHANGEABLE_ON_EVALUATION)}"
+            )

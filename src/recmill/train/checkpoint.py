@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from recmill.config import Settings, to_toml
 from recmill.embeddings.piece import HasPieces, Piece, What
 from recmill.errors import FailureError, RunError
-from recmill.files import CHECKSUM, checksum, read_manifest, write_atomic, write_listing
+from recmill.files import CHECKSUM, checksum, read_manifest, replace_dir, write_atomic, write_listing
 from recmill.train.average import WeightMean
 from recmill.train.precision import LossScale
 from recmill.train.progress import Progress
@@ -47,7 +47,11 @@ class State(Protocol):
 
     @property
     def rows_hash(self) -> str:
-        """Of the columns of the rows it is trained on."""
+        """Of what its tables' rows stand for: columns and table sizes, or the items of a catalogue."""
+
+    @property
+    def data_hash(self) -> str:
+        """Of the data it is trained on, with which alone it can go on; empty if it is not bound to any."""
 
     @property
     def model(self) -> nn.Module:
@@ -204,13 +208,7 @@ def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     for path in paths:
         path.unlink()
-    if target.exists():  # a damaged one of that step, or weights to replace
-        replaced = scratch.with_name(f"{scratch.name}.old")
-        target.rename(replaced)
-        scratch.rename(target)
-        shutil.rmtree(replaced)
-    else:
-        scratch.rename(target)
+    replace_dir(scratch, target)  # there may be a damaged one of that step, or weights to replace
 
 
 def write_model(target: Path, state: State, progress: Progress) -> None:
@@ -252,10 +250,11 @@ def _await_part(path: Path) -> dict[str, Any]:
 
 def read_model(directory: Path, state: State) -> None:
     """Put saved weights into the state."""
-    read_manifest(directory)
+    manifest = read_manifest(directory)
     _fill(dict(state.model.state_dict()), directory / DENSE)
     with SavedTables(directory, "weights") as saved:
         saved.fill(piece for piece in _pieces(state) if piece.what == "weights")
+    _refuse_other_rows(directory, manifest, state)  # behind what has other shapes, of which more can be said
     if state.average:
         state.average.forget()
 
@@ -263,8 +262,12 @@ def read_model(directory: Path, state: State) -> None:
 def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Progress:
     """Put a saved state into the parts; how far it had come."""
     manifest, counters = read_manifest(directory, verify=verify), read_counters(directory)
-    if manifest.get("rows") != state.rows_hash:
-        raise RunError(f"{directory} was trained on rows of other columns than the settings name")
+    _refuse_other_rows(directory, manifest, state)
+    if counters.get("data", "") != state.data_hash:
+        raise RunError(
+            f"{directory} was trained on other events than the data has now; it can go on with those alone "
+            "(--data DIR, if they were moved)"
+        )
     _fill(dict(state.model.state_dict()), directory / DENSE)
     whats: tuple[What, ...] = ("weights", "state")
     for what in whats:
@@ -279,6 +282,15 @@ def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Pr
         state.average.restore(counters["averaged"])
         _fill(state.average.training_weights(), directory / TRAINING)
     return read_progress(directory)
+
+
+def _refuse_other_rows(directory: Path, manifest: dict[str, Any], state: State) -> None:
+    """Complain about weights whose rows stand for something else than they would here."""
+    if manifest.get("rows") != state.rows_hash:
+        raise RunError(
+            f"{directory} was trained on other columns, table sizes or items than the settings and the data have here; "
+            "its rows would stand for something else"
+        )
 
 
 def read_counters(directory: Path) -> dict[str, Any]:
@@ -301,6 +313,7 @@ def _counters(state: State) -> dict[str, Any]:
         "table_updates": state.tables.num_updates if state.tables else 0,
         "loss_scale": scale,
         "averaged": averaged,
+        "data": state.data_hash,
     }
 
 

@@ -12,6 +12,7 @@ from recmill.train.assemble import assemble, table_specs
 from recmill.train.click import ClickTask
 from recmill.train.config import TrainConfig
 from recmill.train.inputs import Inputs, refuse_large_batch
+from recmill.train.limits import expected_rows
 from recmill.train.loop import train
 from recmill.train.precision import refuse_on_cpu
 from recmill.train.run import Run, opened_run_dir
@@ -44,7 +45,7 @@ def run_job(config: TrainConfig, run_dir: Path, *, resume: bool = False, overwri
             signals = Signals()
             task = build_task(config, inputs, group, signals, is_sharded=is_sharded)
         line = stack.enter_context(ProgressLine())
-        expected = expected_rows(config, task.rows_per_epoch)
+        expected = expected_rows(config.stop, config.data.global_batch, task.rows_per_epoch)
         stack.enter_context(signals.watched())
         run = stack.enter_context(Run(run_dir, task, line=line, expected_rows=expected, group=group))
         if config.warm_start.from_dir and not group.from_main(run.saver.checkpoint_dirs()):
@@ -83,10 +84,3 @@ def build_task(config: TrainConfig, inputs: Inputs, group: Group, signals: Signa
     from recmill.train.sharded import ShardedTask, assemble_sharded  # TorchRec costs seconds
 
     return ShardedTask(assemble_sharded(config, group), inputs, group, signals)
-
-
-def expected_rows(config: TrainConfig, rows_per_epoch: int) -> int | None:
-    """About how many rows the run will train on; None if only time limits it."""
-    stop = config.stop
-    limits = (stop.max_epochs * rows_per_epoch, stop.max_steps * config.data.global_batch, stop.max_rows)
-    return min((limit for limit in limits if limit), default=None)

@@ -71,3 +71,9 @@ def refuse_no_step(step: int, least_rows: int) -> None:
             f"data.drop_last leaves nothing to train on: the first batch has fewer than data.global_batch = "
             f"{least_rows:,} rows; lower data.global_batch or leave out data.drop_last"
         )
+
+
+def expected_rows(stop: Stop, global_batch: int, rows_per_epoch: int) -> int | None:
+    """About how many rows, or windows, a run will train on; None if only time limits it."""
+    limits = (stop.max_epochs * rows_per_epoch, stop.max_steps * global_batch, stop.max_rows)
+    return min((limit for limit in limits if limit), default=None)

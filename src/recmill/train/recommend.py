@@ -11,7 +11,7 @@ from recmill.data.store.arrow import Lists
 from recmill.errors import ConfigError, DataError
 from recmill.models.baselines import Scorer
 from recmill.ranking import Known, hide_known, take_top
-from recmill.train.sequence_evaluate import BLOCK_BYTES
+from recmill.train.sequence_evaluate import cut_blocks
 
 
 def find_history(prepared: PreparedSequences, user: str) -> NDArray[np.int64]:
@@ -69,8 +69,6 @@ def recommend_to_all(
 ) -> Iterator[tuple[NDArray[np.int64], Lists]]:
     """Block by block: users, and their lists."""
     sequences = prepared.sequences
-    block = max(1, min(eval_batch, BLOCK_BYTES // (4 * sequences.num_items)))
-    for start in range(0, len(users), block):
-        some = users[start : start + block]
+    for some in cut_blocks(users, sequences.num_items, eval_batch):
         histories = [whole_history(sequences, int(u), f"user {prepared.vocabulary.user_name(int(u))!r}") for u in some]
         yield some, recommend(scorer, histories, sequences.num_items, length)

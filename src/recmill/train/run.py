@@ -77,14 +77,19 @@ def read_run_config(run_dir: Path) -> TrainConfig:
     return from_tree(TrainConfig, read_toml(run_dir / CONFIG))
 
 
-def find_best_model(run_dir: Path) -> Path:
-    """The weights of the best evaluation of a finished run."""
+def has_best_model(run_dir: Path) -> bool:
+    """Whether a finished run has kept the weights of its best evaluation."""
     if not (run_dir / RESULTS).is_file():
         raise RunError(f"{run_dir} has no {RESULTS}: the run is not finished; go on with --resume")
     best = json.loads((run_dir / RESULTS).read_text())["best"]
-    if best is None or best["model"] is None:
+    return best is not None and best["model"] is not None
+
+
+def find_best_model(run_dir: Path) -> Path:
+    """The weights of the best evaluation of a finished run."""
+    if not has_best_model(run_dir):
         raise RunError(f"{run_dir} kept no best weights (cadence.keep_best); judge the last ones without --best")
-    return run_dir / str(best["model"])
+    return run_dir / str(json.loads((run_dir / RESULTS).read_text())["best"]["model"])
 
 
 class Run:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from recmill.config import Settings
-from recmill.data.sequences import Masking
+from recmill.data.sequences import Masking, Task
 from recmill.embeddings.plan import Sharding
 from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
@@ -22,14 +22,29 @@ class SequenceData(Settings):
 
     dir: str = ""
     max_length: int = Field(default=50, ge=2, le=4096)  # events that a model sees at once
-    # Between the ends of a user's windows; 0: only the newest one. As much as max_length: every event is learnt once.
-    window_step: int = Field(default=0, ge=0)
+    # Between the ends of a user's windows; 0: only the newest one. Without a value max_length, so that every event is
+    # learnt once; half of it for models that look both ways, so that none stands at the edge of all its windows.
+    window_step: int | None = Field(default=None, ge=0)
     global_batch: int = Field(default=128, ge=1)  # windows
     drop_last: bool = False  # a run ends in front of its first batch that is not full
     eval_batch: int = Field(default=256, ge=1)  # users that are scored at once, fewer if the catalogue is large
-    max_validation_users: int = Field(default=0, ge=0)  # how many are judged, chosen by the seed; 0 = all
+    max_validation_users: int = Field(default=0, ge=0)  # how many are judged, always the same; 0 = all
     max_test_users: int = Field(default=0, ge=0)
     verify: bool = False  # compare prepared files with their checksums before training
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse windows with holes between them."""
+        if self.window_step is not None and self.window_step > self.max_length:
+            raise ConfigError(
+                f"data.window_step = {self.window_step} leaves events between windows of data.max_length = "
+                f"{self.max_length} that no model would see; lower it, or set it to 0 for the newest window alone"
+            )
+
+    def step_of_windows(self, task: Task) -> int:
+        """Between the ends of a user's windows; 0: only the newest one."""
+        if self.window_step is not None:
+            return self.window_step
+        return self.max_length if task == "next" else self.max_length // 2
 
 
 class SequenceLoss(Settings):

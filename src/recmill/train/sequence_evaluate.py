@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.sequences import Heldout, Sequences, heldout_users, read_histories
+from recmill.data.sequences import Heldout, Histories, Sequences, heldout_users, read_histories
 from recmill.data.split import SplitName
+from recmill.errors import ConfigError
 from recmill.models.baselines import Scorer
 from recmill.models.transitions import Transitions, count_transitions
-from recmill.ranking import Judge, Known, Protocol, Tally
+from recmill.ranking import Judge, Known, Protocol, Tally, is_at_ten, refuse_too_few
 from recmill.seeds import rng
+from recmill.train.sequence_config import SequenceConfig
 
 BLOCK_BYTES = 128 << 20  # of scores that exist at a time
 
@@ -31,7 +33,7 @@ class SequenceEvaluation:
         """NDCG@10, by which the best weights are chosen."""
         if not self.tally.num_users:
             return None
-        return self.tally.metrics(self.protocol)[f"ndcg@10{self.protocol.suffix}"]
+        return self.tally.metrics(self.protocol)[self.protocol.score_name]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
@@ -39,7 +41,7 @@ class SequenceEvaluation:
 
     def describe(self) -> str:
         """The metrics in a line."""
-        shown = {name: value for name, value in self.tally.metrics(self.protocol).items() if "@10" in name}
+        shown = {name: value for name, value in self.tally.metrics(self.protocol).items() if is_at_ten(name)}
         numbers = "  ".join(f"{name} {value:.5f}" for name, value in shown.items())
         only = "" if self.is_whole else "only "
         unknown = f", {self.tally.num_unknown:,} with an item never trained on" if self.tally.num_unknown else ""
@@ -75,14 +77,35 @@ def cut_blocks(users: NDArray[np.int64], num_items: int, eval_batch: int) -> lis
 
 
 def judge(
-    scorer: Scorer, sequences: Sequences, split: Heldout, judge: Judge, blocks: Iterable[NDArray[np.int64]]
+    scorer: Scorer, sequences: Sequences, split: Heldout, sums: Judge, blocks: Iterable[NDArray[np.int64]]
 ) -> Tally:
     """Rank what came next for each user; scores exist for one block of users at a time."""
     for users in blocks:
         some = read_histories(sequences, split, users)
-        known = Known(some.ids, np.concatenate([[0], np.cumsum(some.lengths)]))
-        judge.take(some.users, scorer.score(some.ids, some.lengths), some.targets, known)
-    return judge.tally
+        sums.take(some.users, scorer.score(some.ids, some.lengths), some.targets, known_items(some))
+    return sums.tally
+
+
+def known_items(some: Histories) -> Known:
+    """What users did before the event to be predicted, as a judge takes it."""
+    return Known(some.ids, np.concatenate([[0], np.cumsum(some.lengths)]))
+
+
+def refuse_unfit_protocol(config: SequenceConfig, sequences: Sequences) -> None:
+    """Complain, before anything is trained, about a way of judging that the data has no room for."""
+    if config.stop.patience and not len(heldout_users(sequences, "validation")):
+        raise ConfigError(
+            f"stop.patience = {config.stop.patience} waits for a better validation, and no user of "
+            f"{config.data.dir} has an event to validate on; set stop.patience=0 and stop.max_epochs or stop.max_steps"
+        )
+    if not config.protocol.num_drawn:
+        return
+    splits: tuple[Heldout, ...] = ("validation", "test")
+    for split in splits:
+        users = heldout_users(sequences, split)
+        long_enough = sequences.target_places(split)[users] >= sequences.num_items - config.protocol.num_drawn
+        known = known_items(read_histories(sequences, split, users[long_enough]))
+        refuse_too_few(config.protocol, sequences.num_items, known)
 
 
 def read_transitions(sequences: Sequences) -> Transitions:

@@ -8,6 +8,7 @@ from typing import Any
 from recmill.files import write_atomic
 from recmill.observe.console import ProgressLine
 from recmill.train.checkpoint import read_model
+from recmill.train.limits import expected_rows
 from recmill.train.loop import train
 from recmill.train.run import MODEL, RESULTS, Run, opened_run_dir
 from recmill.train.sequence_config import SequenceConfig
@@ -29,7 +30,7 @@ def run_sequence_job(
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
         line = stack.enter_context(ProgressLine())
-        expected = expected_windows(config, task.rows_per_epoch)
+        expected = expected_rows(config.stop, config.data.global_batch, task.rows_per_epoch)
         stack.enter_context(task.signals.watched())
         run = stack.enter_context(Run(run_dir, task, line=line, expected_rows=expected, group=group))
         progress = train(run, task)
@@ -55,10 +56,3 @@ def add_comparisons(results: dict[str, Any], run: Run, task: SequenceTask) -> di
     manifest = task.prepared.manifest
     results["data"] = {name: manifest[name] for name in ("preset", "rules", "users", "items", "events", "future_items")}
     return results
-
-
-def expected_windows(config: SequenceConfig, windows_per_epoch: int) -> int | None:
-    """About how many windows the run will train on; None if only time limits it."""
-    stop = config.stop
-    limits = (stop.max_epochs * windows_per_epoch, stop.max_steps * config.data.global_batch, stop.max_rows)
-    return min((limit for limit in limits if limit), default=None)

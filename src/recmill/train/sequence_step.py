@@ -6,6 +6,7 @@ the global batch, gradients are averaged, and all then move their copies of the 
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,6 +54,16 @@ class Sampler:
         return Sampled(torch.from_numpy(places + 1), torch.from_numpy(self._log_expected[places]))
 
 
+class DataIdentity(NamedTuple):
+    """Checksums of what a run is made for."""
+
+    items: str
+    sequences: str
+
+
+UNNAMED = DataIdentity("", "")
+
+
 @dataclass(frozen=True)
 class SequenceParts:
     """All that is trained: the layers with their item vectors, or the engine that keeps those, and what moves them."""
@@ -62,16 +73,26 @@ class SequenceParts:
     tables: RowTable | None
     optimizer: torch.optim.Optimizer
     sampler: Sampler | None
-    rows_hash: str  # of the catalogue: which item has which id
+    identity: DataIdentity
     group: Group = field(default_factory=Group)
     loss_scale: LossScale | None = None  # sequences are trained in full precision
     average: WeightMean | None = None  # of the weights, if one is asked for
+
+    @property
+    def rows_hash(self) -> str:
+        """Of the catalogue: which item has which id."""
+        return self.identity.items
+
+    @property
+    def data_hash(self) -> str:
+        """Of all sequences."""
+        return self.identity.sequences
 
 
 def build_sequence_parts(
     config: SequenceConfig,
     item_counts: NDArray[np.int64],
-    rows_hash: str = "",
+    identity: DataIdentity = UNNAMED,
     group: Group | None = None,
     plan: ShardPlan | None = None,
 ) -> SequenceParts:
@@ -85,7 +106,7 @@ def build_sequence_parts(
     sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
     optimizer = build_dense_optimizer(model, config.dense)
     average = WeightMean(config.average, model, tables) if config.average.from_step else None
-    return SequenceParts(config, model, tables, optimizer, sampler, rows_hash, group, average=average)
+    return SequenceParts(config, model, tables, optimizer, sampler, identity, group, average=average)
 
 
 def build_table(config: SequenceConfig, num_items: int, group: Group, plan: ShardPlan | None) -> RowTable | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from recmill.data.batch import Position
 from recmill.data.prepare_events import PreparedSequences, open_prepared_sequences
-from recmill.data.sequences import Heldout, WindowOrder, WindowStream, cut_windows, heldout_users
+from recmill.data.sequences import WindowOrder, WindowStream, cut_windows, heldout_users
 from recmill.data.split import SplitName
+from recmill.data.store.arrow import SEQUENCES
 from recmill.embeddings.plan import ShardKind
 from recmill.errors import ConfigError
 from recmill.files import stated_checksum
@@ -29,9 +30,22 @@ from recmill.train.ledger import fingerprint_windows
 from recmill.train.limits import least_rows
 from recmill.train.local_steps import LocalSteps
 from recmill.train.sequence_config import SequenceConfig
-from recmill.train.sequence_evaluate import SequenceEvaluation, choose_users, cut_blocks, judge, read_transitions
+from recmill.train.sequence_evaluate import (
+    SequenceEvaluation,
+    choose_users,
+    cut_blocks,
+    judge,
+    read_transitions,
+    refuse_unfit_protocol,
+)
 from recmill.train.sequence_sharding import plan_items
-from recmill.train.sequence_step import SequenceParts, build_sequence_parts, table_weights, take_sequence_step
+from recmill.train.sequence_step import (
+    DataIdentity,
+    SequenceParts,
+    build_sequence_parts,
+    table_weights,
+    take_sequence_step,
+)
 from recmill.train.signals import Signals
 from recmill.world import Group
 
@@ -49,7 +63,7 @@ class SequenceTask:
     score_name = "ndcg@10"
 
     def __post_init__(self) -> None:
-        self.score_name = f"ndcg@10{self.config.protocol.suffix}"
+        self.score_name = self.config.protocol.score_name
 
     @property
     def config(self) -> SequenceConfig:
@@ -63,9 +77,11 @@ class SequenceTask:
         """How windows are cut and dealt."""
         data, epochs = self.config.data, self.config.stop.max_epochs or None
         task = self.state.model.task
-        return WindowOrder(task, data.max_length, data.window_step, data.global_batch, self.config.seed, epochs)
+        return WindowOrder(
+            task, data.max_length, data.step_of_windows(task), data.global_batch, self.config.seed, epochs
+        )
 
-    @property
+    @cached_property
     def rows_per_epoch(self) -> int:
         """How many windows there are to train on."""
         return len(cut_windows(self.prepared.sequences, self.order).starts)
@@ -93,18 +109,18 @@ class SequenceTask:
 
     def judge(self, scorer: Scorer, split: SplitName) -> SequenceEvaluation:
         """The same for any scorer: each process ranks for some of the users, and the counts are added up."""
-        heldout: Heldout = "validation" if split == "validation" else "test"
+        assert split != "train"
         data, sequences = self.config.data, self.prepared.sequences
-        limit = data.max_validation_users if heldout == "validation" else data.max_test_users
-        users = choose_users(sequences, heldout, limit)
+        limit = data.max_validation_users if split == "validation" else data.max_test_users
+        users = choose_users(sequences, split, limit)
         protocol, group = self.config.protocol, self.state.group
         blocks = cut_blocks(users, sequences.num_items, data.eval_batch)[group.world.rank :: group.world.size]
         with group.together():
-            part = judge(scorer, sequences, heldout, Judge(protocol, self.prepared.item_counts), blocks)
+            part = judge(scorer, sequences, split, Judge(protocol, self.prepared.item_counts), blocks)
         tally, *others = group.gather(part)
         for other in others:
             tally.merge(other)
-        return SequenceEvaluation(split, protocol, tally, len(users) == len(heldout_users(sequences, heldout)))
+        return SequenceEvaluation(split, protocol, tally, len(users) == len(heldout_users(sequences, split)))
 
     def judge_baselines(self, split: SplitName) -> dict[str, dict[str, Any]]:
         """What popularity and first-order transitions score under the same protocol, and the network without these."""
@@ -149,10 +165,11 @@ def open_sequence_task(
         )
     use_threads(config.threads)
     prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
-    catalogue = stated_checksum(prepared.manifest["files"]["items.arrow"])
+    refuse_unfit_protocol(config, prepared.sequences)
+    identity = DataIdentity(prepared.vocabulary.items_hash, stated_checksum(prepared.manifest["files"][SEQUENCES]))
     num_items = prepared.sequences.num_items
     plan = plan_items(config, num_items, kind, group.world.size) if kind else None
-    parts = build_sequence_parts(config, prepared.item_counts, catalogue, group, plan)
+    parts = build_sequence_parts(config, prepared.item_counts, identity, group, plan)
     if config.model.item_init == "neighbours" and is_new:
         parts.model.set_item_vectors(vectors_of_neighbours(config, prepared))
     if config.model.transition_weight:

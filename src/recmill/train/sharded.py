@@ -53,6 +53,7 @@ class ShardedParts:
     parallel: nn.Module  # the layers, with their gradients averaged over processes
     loss_scale: LossScale | None = None
     average: WeightMean | None = None  # of local tables alone
+    data_hash: str = ""
 
     @property
     def rows_hash(self) -> str:

@@ -29,6 +29,7 @@ class Parts:
     optimizer: torch.optim.Optimizer
     loss_scale: LossScale | None = None  # of fp16
     average: WeightMean | None = None  # of the weights, if one is asked for
+    data_hash: str = ""
 
     @property
     def rows_hash(self) -> str:
