@@ -1,8 +1,8 @@
 """Seconds of ranking all items for many users: a SASRec with first values, scored, ranked and listed block by block.
 
 The same as an evaluation in a run does: histories encoded, all items scored, seen ones removed, ranks counted, the
-lists for coverage taken. The rival scores the same vectors in plain torch with `topk` over users × items blocks, and no
-rank below its list.
+lists for coverage taken. The rival encodes histories with the same model and then scores them in plain torch, with
+`topk` over users × items blocks, and no rank below its list.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from benchmarks.made_up import make_up
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.data.sequences import Sequences, heldout_users, read_histories
 from recmill.models.sasrec import SasRecConfig
@@ -20,16 +21,6 @@ from recmill.train.assemble import use_threads
 from recmill.train.sequence_config import SequenceConfig
 from recmill.train.sequence_evaluate import count_items, cut_blocks, judge
 from recmill.train.sequence_step import SequenceParts, build_sequence_parts
-
-
-def make_up(num_users: int, num_items: int) -> Sequences:
-    """Users with about nine random items each, the last of which is to be predicted."""
-    rng = np.random.default_rng(0)
-    lengths = np.minimum(5 + rng.geometric(1 / 5, num_users) - 1, 200)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    events = rng.integers(1, num_items + 1, offsets[-1]).astype(np.int32)
-    last = (lengths - 1).astype(np.int32)
-    return Sequences(events, offsets, (lengths - 2).astype(np.int32), last - 1, last, num_items)
 
 
 def time_recmill(parts: SequenceParts, sequences: Sequences, protocol: Protocol) -> float:

@@ -23,19 +23,6 @@ _CLICK_OPTIONS: dict[str, Any] = {
     "memory": "2GiB",
     "assignments": [],
 }
-_RULES = (
-    "order",
-    "min_length",
-    "max_length",
-    "min_item_count",
-    "k_core",
-    "only_read",
-    "min_rating",
-    "repeats",
-    "split",
-    "validation_frac",
-    "test_frac",
-)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,14 +43,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def is_wanted(args: argparse.Namespace) -> bool:
     """Whether the preset is one of events; options of the other kind are refused."""
-    from recmill.data.events import EVENT_PRESETS
+    from recmill.data.events import EVENT_PRESETS, EventRules
 
     if args.preset in EVENT_PRESETS:
         for name, default in _CLICK_OPTIONS.items():
             if getattr(args, name) != default:
                 raise ConfigError(f"{_option(name)} does nothing for --preset {args.preset}; leave it out")
         return True
-    for name in _RULES:
+    for name in EventRules.model_fields:
         if getattr(args, name) is not None:
             raise ConfigError(
                 f"{_option(name)} does nothing for --preset {args.preset}; it is for {', '.join(EVENT_PRESETS)}"
@@ -111,7 +98,7 @@ def rules_of(args: argparse.Namespace, preset: "EventPreset") -> "EventRules":
     from recmill.config import from_tree
     from recmill.data.events import EventRules
 
-    given = {name: getattr(args, name) for name in _RULES if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in EventRules.model_fields if getattr(args, name) is not None}
     return from_tree(EventRules, {**preset.rules.model_dump(mode="json", exclude_none=True), **given}, "options")
 
 

@@ -144,6 +144,11 @@ class BlockStyle(NamedTuple):
     init_std: float | None
     seed: int
 
+    @property
+    def norm_eps(self) -> float:
+        """As published: SASRec's, or BERT's."""
+        return 1e-8 if self.is_causal else 1e-12
+
 
 class SelfAttention(nn.Module):
     """Multi-head attention within each sequence, to all its events or, if causal, to those not behind."""
@@ -204,11 +209,11 @@ class Block(nn.Module):
         super().__init__()
         self._is_pre = style.norm == "pre"
         self.attention = SelfAttention(style, "block", number)
-        self.attention_norm = nn.LayerNorm(style.dim, eps=1e-8 if style.is_causal else 1e-12)
+        self.attention_norm = nn.LayerNorm(style.dim, eps=style.norm_eps)
         self.widen = seeded_linear(style.dim, style.hidden_dim, style, "block", number, "widen")
         self.activation = ACTIVATIONS[style.activation]()
         self.narrow = seeded_linear(style.hidden_dim, style.dim, style, "block", number, "narrow")
-        self.hidden_norm = nn.LayerNorm(style.dim, eps=1e-8 if style.is_causal else 1e-12)
+        self.hidden_norm = nn.LayerNorm(style.dim, eps=style.norm_eps)
         self.dropouts = nn.ModuleList(Dropout(style.dropout_frac, style.seed, "block", number, i) for i in range(2))
 
     def forward(self, inputs_ND: Tensor, packing: Packing, places_M: Tensor | None = None) -> Tensor:

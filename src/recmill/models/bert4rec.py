@@ -37,7 +37,7 @@ class Bert4Rec(nn.Module):
         layers: list[nn.Module] = []
         if config.head:
             layers += [seeded_linear(style.dim, style.dim, style, "head"), ACTIVATIONS[config.activation]()]
-            layers += [nn.LayerNorm(style.dim, eps=1e-12)]
+            layers += [nn.LayerNorm(style.dim, eps=style.norm_eps)]
         self.head = nn.Sequential(*layers)
         self.own_weights: nn.Parameter | None = None
         if config.output == "own":

@@ -86,10 +86,10 @@ class Encoder(nn.Module):
         self._factor = config.embedding_dim**0.5 if config.scale_items else 1.0
         self._max_length = max_length
         self.positions = nn.Parameter(first_positions(config, max_length, style.seed))
-        self.input_norm = nn.LayerNorm(style.dim, eps=1e-12) if config.input_norm else nn.Identity()
+        self.input_norm = nn.LayerNorm(style.dim, eps=style.norm_eps) if config.input_norm else nn.Identity()
         self.dropout = Dropout(style.dropout_frac, style.seed, "input")
         self.blocks = nn.ModuleList(Block(style, number) for number in range(config.num_blocks))
-        self.final_norm = nn.LayerNorm(style.dim, eps=1e-8) if config.final_norm else nn.Identity()
+        self.final_norm = nn.LayerNorm(style.dim, eps=style.norm_eps) if config.final_norm else nn.Identity()
 
     def forward(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64] | None = None) -> Tensor:
         """(N, D) → (N, D), or (M, D) of some places; the newest event of a sequence has the last position."""
