@@ -35,12 +35,12 @@ def naive(scores: np.ndarray, targets: np.ndarray, known: list[list[int]], proto
     sums: defaultdict[str, float] = defaultdict(float)
     listed: dict[int, set[int]] = {cutoff: set() for cutoff in protocol.cutoffs}
     for row, target, seen in zip(scores, targets, known, strict=True):
-        hidden = set(seen) - {target} if protocol.seen == "removed" else set()
+        hidden = set(seen) if protocol.seen == "removed" else set()
         ranked = sorted(
             (i for i in range(1, NUM_ITEMS + 1) if i not in hidden), key=lambda i: (-row[i - 1], i == target, i)
         )
         by_score = sorted((i for i in range(1, NUM_ITEMS + 1) if i not in hidden), key=lambda i: (-row[i - 1], i))
-        rank = ranked.index(target) + 1 if target > 0 else math.inf
+        rank = ranked.index(target) + 1 if target in ranked else math.inf
         for cutoff in protocol.cutoffs:
             listed[cutoff] |= set(by_score[:cutoff])
             if rank <= cutoff:
@@ -67,6 +67,8 @@ def test_full_ranking_is_what_sorting_gives(seed: int, seen: str, coarse: bool) 
     actual = judge.tally.metrics(protocol)
     assert {name + protocol.suffix: value for name, value in expected.items()} == pytest.approx(actual)
     assert judge.tally.num_unknown == len(targets[::7])
+    known_targets = sum(target in seen_by for target, seen_by in zip(targets, known, strict=True))
+    assert judge.tally.num_removed == (known_targets if seen == "removed" else 0)
 
 
 @settings(max_examples=100, deadline=None)

@@ -54,7 +54,10 @@ def read_toml(path: Path) -> Tree:
 
 
 def with_assignments(tree: Mapping[str, Any], assignments: Sequence[str]) -> Tree:
-    """The tree with each `section.key=value` laid over it; a value is TOML, or else taken as text."""
+    """The tree with each `section.key=value` laid over it; a value is TOML, or else taken as text.
+
+    `none` takes a value back that a recipe or file has given, where a setting may be without one.
+    """
     merged = json.loads(json.dumps(tree))
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -117,6 +120,8 @@ def _is_section(kind: object) -> bool:
 
 
 def _toml_value(text: str) -> object:
+    if text == "none":
+        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

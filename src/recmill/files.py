@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +36,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 @contextmanager
 def finished_file(path: Path) -> Iterator[Path]:
     """Yield a scratch path whose file becomes `path` only if the body succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{uuid4().hex[:12]}")  # hosts that share a disk may have equal pids
     try:
         yield scratch
@@ -54,9 +55,9 @@ def write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:
 
 
 @contextmanager
-def finished_dir(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a scratch directory that becomes `target` only if the body succeeds."""
-    refuse_occupied(target, overwrite=overwrite)
+def finished_dir(target: Path, *, overwrite: bool = False, sign: str | None = None) -> Iterator[Path]:
+    """Yield a scratch directory that becomes `target` only if the body succeeds; `sign`: see `refuse_occupied`."""
+    refuse_occupied(target, overwrite=overwrite, sign=sign)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -80,8 +81,8 @@ def replace_dir(finished: Path, target: Path) -> None:
     shutil.rmtree(replaced)
 
 
-def refuse_occupied(target: Path, *, overwrite: bool, sign: str | None = None) -> None:
-    """Complain if the directory holds something that was not offered for replacement, or without the `sign` of ours."""
+def refuse_occupied(target: Path, *, overwrite: bool, sign: str | None = None, inputs: Iterable[Path] = ()) -> None:
+    """Complain if the directory holds what was not offered for replacement, has no `sign` of ours, or is read from."""
     if target.exists() and not target.is_dir():
         raise DataError(f"{target} is a file; a directory is to be written there")
     if not target.is_dir() or not any(target.iterdir()):
@@ -93,6 +94,9 @@ def refuse_occupied(target: Path, *, overwrite: bool, sign: str | None = None) -
             f"{target} has no {sign} and so is nothing that --overwrite may replace; "
             "choose another directory or remove it yourself"
         )
+    for path in inputs:
+        if path.resolve().is_relative_to(target.resolve()):
+            raise DataError(f"{path} is read from, and --overwrite would replace {target}; choose another directory")
 
 
 def require_free_space(directory: Path, needed_bytes: int, purpose: str) -> None:

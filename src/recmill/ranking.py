@@ -8,7 +8,7 @@
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -72,6 +72,11 @@ class Protocol(Settings):
             return f"_of_{self.num_drawn}_{self.candidates}"
         return "" if self.seen == "removed" else "_seen_kept"
 
+    def resolved(self) -> dict[str, Any]:
+        """Plain data in which nothing is left to a default."""
+        drawn = {"num_negatives": self.num_drawn} if self.num_drawn else {}
+        return {**self.model_dump(mode="json", exclude_none=True), **drawn}
+
     @property
     def score_name(self) -> str:
         """The metric by which weights are compared."""
@@ -129,22 +134,21 @@ def take_top(scores_UV: NDArray[np.float32], out_UK: NDArray[np.int64]) -> None:
 
 
 @njit(nogil=True, parallel=True, cache=True)
-def hide_known(scores_UV: NDArray[np.float32], known: Known, targets_U: NDArray[np.int64]) -> None:
-    """−inf for the items that users know, but for the one (1 … V) that came next."""
+def hide_known(scores_UV: NDArray[np.float32], known: Known) -> None:
+    """−inf for the items that users know."""
     for user in prange(len(scores_UV)):
         for i in range(known.offsets[user], known.offsets[user + 1]):
-            if known.ids[i] != targets_U[user]:
-                scores_UV[user, known.ids[i] - 1] = -np.inf
+            scores_UV[user, known.ids[i] - 1] = -np.inf
 
 
 @njit(nogil=True, parallel=True, cache=True)
 def full_ranks(scores_UV: NDArray[np.float32], targets_U: NDArray[np.int64], out_U: NDArray[np.int64]) -> None:
-    """The rank of each target (1 … V) among all items; 0 for a target that is none of them."""
+    """The rank of each target (1 … V) among all items; 0 for one that is none of them, or that is removed."""
     for user in prange(len(scores_UV)):
-        if targets_U[user] < 1:
+        score = scores_UV[user, targets_U[user] - 1] if targets_U[user] >= 1 else np.float32(-np.inf)
+        if score == -np.inf:
             out_U[user] = 0
             continue
-        score = scores_UV[user, targets_U[user] - 1]
         not_lower = 0
         for i in range(scores_UV.shape[1]):
             not_lower += not scores_UV[user, i] < score  # a score that is no number is not lower either
@@ -231,14 +235,14 @@ class Judge:
         ranks = np.empty(len(users), np.int64)
         if self.protocol.num_drawn:
             drawn_ranks(scores_UV, targets_U, self._draw(users, targets_U, known), ranks)
-            self.tally.add(ranks, np.empty((0, 0), np.int64))
+            self.tally.add(ranks, targets_U, np.empty((0, 0), np.int64))
             return
         if self.protocol.seen == "removed":
-            hide_known(scores_UV, known, targets_U)
+            hide_known(scores_UV, known)
         full_ranks(scores_UV, targets_U, ranks)
         lists = np.empty((len(users), min(len(self.tally.best_rank), self.tally.longest)), np.int64)
         take_top(scores_UV, lists)
-        self.tally.add(ranks, lists)
+        self.tally.add(ranks, targets_U, lists)
 
     def _draw(self, users: NDArray[np.int64], targets_U: NDArray[np.int64], known: Known) -> NDArray[np.int64]:
         refuse_too_few(self.protocol, len(self._cumulative), known)
@@ -255,7 +259,9 @@ class Tally:
     num_at_rank: NDArray[np.int64]  # of ranks 1 … K; at 0: all that are lower, and targets that are no item
     best_rank: NDArray[np.int64]  # (V), 0: in no list
     num_users: int = 0
-    num_unknown: int = field(default=0)  # targets that no training event has: they count as not found
+    # Targets that count as not found: those that no training event has, and known ones where these are removed.
+    num_unknown: int = 0
+    num_removed: int = 0
 
     @staticmethod
     def empty(longest: int, num_items: int) -> "Tally":
@@ -267,10 +273,11 @@ class Tally:
         """K."""
         return len(self.num_at_rank) - 1
 
-    def add(self, ranks: NDArray[np.int64], lists: NDArray[np.int64]) -> None:
-        """Some users' ranks (0: no item), and their lists of places if all items competed."""
+    def add(self, ranks: NDArray[np.int64], targets: NDArray[np.int64], lists: NDArray[np.int64]) -> None:
+        """Some users' ranks (0: none), the targets that have them, and lists of places if all items competed."""
         self.num_users += len(ranks)
-        self.num_unknown += int((ranks == 0).sum())
+        self.num_unknown += int((targets < 1).sum())
+        self.num_removed += int(((ranks == 0) & (targets >= 1)).sum())
         self.num_at_rank += np.bincount(np.where(ranks > self.longest, 0, ranks), minlength=self.longest + 1)
         for place in range(lists.shape[1]):
             listed = lists[:, place][lists[:, place] >= 0]
@@ -282,6 +289,7 @@ class Tally:
         self.num_at_rank += other.num_at_rank
         self.num_users += other.num_users
         self.num_unknown += other.num_unknown
+        self.num_removed += other.num_removed
         never = np.iinfo(np.int64).max
         ours, theirs = (np.where(ranks == 0, never, ranks) for ranks in (self.best_rank, other.best_rank))
         nearest = np.minimum(ours, theirs)
@@ -310,5 +318,6 @@ class Tally:
             **{name: None if math.isnan(value) else value for name, value in self.metrics(protocol).items()},
             "num_users": self.num_users,
             "num_unknown_targets": self.num_unknown,
-            "protocol": protocol.model_dump(mode="json", exclude_none=True),
+            "num_removed_targets": self.num_removed,
+            "protocol": protocol.resolved(),
         }

@@ -161,7 +161,10 @@ REFUSALS = [
     (("--history", "9999,x"), "none of the items 9999, x was trained on"),
     (("--history", "99999999999999999999,1_2"), "none of the items 99999999999999999999, 1_2 was trained on"),
     (("--user", "7", "-k", "0"), "-k 0: a list has at least one item"),
-    (("--all",), "--all writes a Parquet file and needs --out FILE"),
+    (("--history", "[3, 7.5]"), "--history: [3, 7.5] is no list of items"),
+    (("--history", "[3, 7"), "is no JSON list"),
+    (("--all",), "--all and --histories write a Parquet file, --out FILE"),
+    (("--user", "7", "--out", "x.parquet"), "--all and --histories write a Parquet file, --out FILE"),
 ]
 
 
@@ -171,6 +174,53 @@ def test_what_cannot_be_recommended(
 ) -> None:
     status, _, err = told(capsys, "recommend", run_dir, *words)
     assert (status, complaint in err) == (2, True), err
+
+
+def test_lists_for_a_file_of_histories_are_those_for_each(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"anna": [3, 7, 12], "bert": ["5"], "nobody": [9999], "empty": [], "carl": [9999, 8]}
+    path, out = tmp_path / "asked.jsonl", tmp_path / "deep" / "lists.parquet"
+    path.write_text("".join(json.dumps({"user": u, "history": h}) + "\n" for u, h in asked.items()))
+    status, told_all, _ = told(capsys, "recommend", run_dir, "--histories", path, "--out", out, "-k", "4")
+    assert (status, "3 users" in told_all, "2 histories have no item" in told_all) == (0, True, True)
+    lists = pl.read_parquet(out)
+    for user in ("anna", "bert", "carl"):
+        history = ("--history", json.dumps(asked[user]))
+        alone = json.loads(told(capsys, "recommend", run_dir, *history, "-k", "4", "--json")[1])["items"]
+        rows = lists.filter(pl.col("user") == user).sort("rank")
+        assert rows["item"].to_list() == [each["item"] for each in alone]
+        assert rows["score"].to_list() == pytest.approx([each["score"] for each in alone], abs=1e-5)
+    status, _, err = told(capsys, "recommend", run_dir, "--histories", path, "--out", out)
+    assert (status, "lists.parquet is there already" in err) == (2, True)
+    for line, complaint in (("{", "is no JSON"), ('{"user": 1}', "is not of the form"), ("[]", "is not of the form")):
+        path.write_text(f'{{"user": "a", "history": [3]}}\n{line}\n')
+        status, _, err = told(capsys, "recommend", run_dir, "--histories", path, "--out", tmp_path / "x.parquet")
+        assert (status, f"asked.jsonl:2: {line!r} {complaint}" in err) == (2, True), err
+    assert not (tmp_path / "x.parquet").exists()
+
+
+def test_what_a_recipe_says_can_be_taken_back(run_dir: Path, tmp_path: Path) -> None:
+    data = ["--data", str(run_dir.parent / "data")]
+    sets = [word for word in SETS if word != "loss.num_sampled=30"][:-1]
+    full = [*sets, "--set", "loss.kind=full", "--set", "model.item_init=normal", "--set", "model.item_rounds=none"]
+    assert main(["train", "sasrec", *data, "--run", str(tmp_path / "full"), *full]) == 0
+    assert main(["train", "--config", str(tmp_path / "full" / "config.toml"), "--run", str(tmp_path / "again")]) == 0
+    weights = [(tmp_path / name / "model" / "dense.safetensors").read_bytes() for name in ("full", "again")]
+    assert weights[0] == weights[1]
+    assert main(["train", "sasrec", *data, "--run", str(tmp_path / "x"), *sets, "--set", "dense.lr=none"]) == 2
+
+
+def test_a_refused_resume_leaves_the_run_as_it_was(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(capsys, "synth", "interactions", "--users", "90", "--items", "90", "--seed", "9", "--out", tmp_path / "world")
+    events = tmp_path / "world" / "interactions.csv"
+    told(capsys, "prepare", "--preset", "events", "--data", events, "--out", tmp_path / "data")
+    before = (run_dir / "config.toml").read_bytes()
+    status, _, err = told(capsys, "train", "--run", run_dir, "--resume", "--data", tmp_path / "data")
+    assert (status, "trained on other" in err) == (2, True), err
+    assert (run_dir / "config.toml").read_bytes() == before
 
 
 def test_an_item_never_seen_is_passed_over_and_told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

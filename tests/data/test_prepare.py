@@ -404,8 +404,10 @@ def test_an_occupied_directory_is_refused(tiny_world_dir: Path, tmp_path: Path) 
     (tmp_path / "out" / "mine.txt").write_text("keep me")
     with pytest.raises(DataError, match="is not empty"):
         prepare(_job(tiny_world_dir, tmp_path / "out"))
+    with pytest.raises(DataError, match="nothing that --overwrite may replace"):
+        prepare(_job(tiny_world_dir, tmp_path / "out"), overwrite=True)
+    (tmp_path / "out" / "mine.txt").rename(tmp_path / "out" / "manifest.json")
     manifest = prepare(_job(tiny_world_dir, tmp_path / "out"), overwrite=True)
-    assert "mine.txt" not in manifest["files"]
     assert json.loads((tmp_path / "out" / "manifest.json").read_text()) == manifest
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def test_any_events_give_what_plain_python_gives(
     if not expected.users:
         with pytest.raises(DataError, match=r"no user of .* is left behind the filters"):
             prepared(path, rules, tmp_path / "out", part_bytes=part_bytes)
-        shutil.rmtree(tmp_path / ".out.preparing")
+        assert not (tmp_path / ".out.preparing").exists(), "other rules may be tried at once"
         return
     assert as_expected(prepared(path, rules, tmp_path / "out", part_bytes=part_bytes)) == expected
 
@@ -129,7 +128,9 @@ UNREAL = [
     ({"when": [1.0, 1.7]}, {}, "row 2: when is 1.7, which is no integer"),
     ({"when": [2.5, float("nan")]}, {"time_kind": "float"}, "row 2: when is nan, which is too large or no number"),
     ({"when": [2.5, 1e300]}, {"time_kind": "float"}, r"row 2: when is 1e\+?300, which is too large"),
-    ({"who": ["a", ""]}, {"user_kind": "string"}, "row 2: who is , which is no name"),
+    ({"who": ["a", ""]}, {"user_kind": "string"}, "row 2: who is '', which is no name"),
+    ({"who": ["7", "x"]}, {}, "row 2: who is 'x', which is no int"),
+    ({"who": [7, None]}, {}, "row 2 has no who"),
     ({"read": [1, 2]}, {}, "row 2: read is 2, and not 0 or 1"),
     ({"what": [[1], [2]]}, {}, r"column what is of type List\(Int64\), which is no int"),
 ]
@@ -142,8 +143,12 @@ def test_a_parquet_value_that_a_text_could_not_have_is_refused(
     path = tmp_path / "events.parquet"
     pl.DataFrame({"who": [1, 1], "what": [1, 2], "when": [1, 2], "read": [1, 0], **columns}).write_parquet(path)
     schema = EventSchema(format="parquet", user="who", item="what", time="when", is_read="read", **kinds)
+    rules, is_of_column = EventRules(order="time", only_read=True), complaint.startswith("column")
     with pytest.raises(DataError, match=complaint):
-        prepared(path, EventRules(order="time", only_read=True), tmp_path / "out", schemas=(schema,))
+        prepared(path, rules, tmp_path / "out", schemas=(schema,))
+    if not is_of_column:
+        found = prepared(path, rules, tmp_path / "out", schemas=(schema,), bad_rows="skip")
+        assert (found.manifest["read"], found.manifest["skipped_rows"]) == (1, 1)
 
 
 def test_times_with_fractions_order_parquet_as_they_order_text(tmp_path: Path) -> None:
@@ -190,6 +195,31 @@ def test_only_what_was_prepared_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"mine has no manifest.json and so is nothing that --overwrite may replace"):
         prepared(path, EventRules(), thesis.parent)
     assert thesis.read_text() == "years of work"
+    prepared(path, EventRules(), tmp_path / "out")
+    inside = tmp_path / "out" / "events.csv"
+    path.rename(inside)
+    with pytest.raises(DataError, match=r"events.csv is read from, and --overwrite would replace .*out"):
+        prepared(inside, EventRules(), tmp_path / "out")
+    assert inside.exists()
+
+
+def test_work_begun_with_other_rules_is_in_nobody_s_way_who_overwrites(tmp_path: Path) -> None:
+    path, out = write_csv(tmp_path / "events.csv", random_rows(100)), tmp_path / "out"
+    (tmp_path / ".out.preparing").mkdir()
+    (tmp_path / ".out.preparing" / "plan.json").write_text("{}")
+    with pytest.raises(DataError, match=r"begun with other settings or on other files; .* pass --overwrite"):
+        prepare_events(EventJob(path, out, CSV, EventRules(), "events"))
+    assert as_expected(prepared(path, EventRules(), out)) == sequences_of(random_rows(100), EventRules())
+
+
+def test_who_has_nothing_before_the_cut_is_counted(tmp_path: Path) -> None:
+    rows: list[Event] = [(1, 5, 1), (1, 6, 2), (1, 5, 3), (1, 6, 4), (2, 5, 9), (2, 6, 10)]
+    rules = EventRules(order="time", split="time", validation_frac=0.2)
+    found = prepared(write_csv(tmp_path / "events.csv", rows), rules, tmp_path / "out")
+    assert found.manifest["untargeted_users"] == 0, "the second event of user 2 can be predicted from the first"
+    assert (found.manifest["rules"]["validation_frac"], found.manifest["rules"]["test_frac"]) == (0.2, 0.1)
+    late = prepared(write_csv(tmp_path / "events.csv", rows[:-1]), rules, tmp_path / "out")
+    assert late.manifest["untargeted_users"] == 1
 
 
 def test_several_files_are_one_log_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -280,7 +310,6 @@ def test_a_bad_line_is_named_or_counted(line: str, complaint: str, tmp_path: Pat
         with pytest.raises(BadRowError) as caught:
             prepared(path, EventRules(order="time"), tmp_path / "out", part_bytes=part_bytes)
         assert str(caught.value).startswith(f"{path}:52: {complaint}")
-        shutil.rmtree(tmp_path / ".out.preparing")
         found = prepared(path, EventRules(order="time"), tmp_path / "out", part_bytes=part_bytes, bad_rows="skip")
         assert found.manifest["skipped_rows"] == 1
         assert as_expected(found) == sequences_of([*rows, (1, 2, 3)], EventRules(order="time"))

@@ -16,6 +16,7 @@ from recmill.data.chains import EVENTS_FILE, ChainSpec, ChainWorld, write_chains
 from recmill.data.events import EVENT_PRESETS
 from recmill.data.prepare_events import EventJob, prepare_events
 from recmill.errors import ConfigError, NonFiniteLoss, RunError
+from recmill.recipes import find_sequence_recipe
 from recmill.train.checkpoint import read_model
 from recmill.train.run import find_best_model
 from recmill.train.sequence_config import SequenceConfig
@@ -173,6 +174,26 @@ def test_a_model_learns_the_planted_chain(kind: str, tmp_path: Path) -> None:
     found, best = results["test"]["ndcg@10"], world.test.ndcg
     assert results["baselines"]["popularity"]["ndcg@10"] < 0.2
     assert best - 0.12 < found < best + 0.04, "1,500 users leave a deviation of 0.01"
+
+
+@pytest.mark.parametrize("name", ["sasrec", "bert4rec"])
+def test_a_shipped_recipe_learns_the_planted_chain(name: str, tmp_path: Path) -> None:
+    """All that a recipe does to learn faster, at a size that a test can afford."""
+    world, data_dir = make_world(tmp_path, users=1500, rules=1)
+    size = [
+        "threads=1",
+        "model.embedding_dim=32",
+        "data.max_length=8",
+        "data.global_batch=32",
+        "model.dropout_frac=0.0",
+    ]
+    limits = ["stop.max_steps=1200", "stop.patience=0", "cadence.evaluate_every_steps=400"]
+    recipe = find_sequence_recipe(name)().model_dump(mode="json", exclude_none=True)
+    config = from_tree(SequenceConfig, with_assignments(recipe, [f"data.dir={str(data_dir)!r}", *size, *limits]))
+    results = run_sequence_job(config, tmp_path / "run")
+    found, best = results["test_of_best"]["ndcg@10"], world.test.ndcg
+    assert results["baselines"]["popularity"]["ndcg@10"] < 0.2
+    assert best - 0.1 < found < best + 0.04, "1,500 users leave a deviation of 0.01"
 
 
 @pytest.mark.slow

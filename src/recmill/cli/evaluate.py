@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
 
 def find_weights(args: argparse.Namespace) -> Path:
     """The directory of the weights to judge: the run's last or best ones, or those of --model."""
-    from recmill.train.run import MODEL, find_best_model
+    from recmill.train.run import find_best_model, find_last_model
     from recmill.train.saved_state import open_state
 
     if args.model is not None:
         return open_state(args.model).directory
-    return find_best_model(args.run_dir) if args.best else args.run_dir / MODEL
+    return find_best_model(args.run_dir) if args.best else find_last_model(args.run_dir)

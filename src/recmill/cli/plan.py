@@ -182,16 +182,20 @@ def run_sequences(args: argparse.Namespace, memory: int) -> int:
 
     from recmill.data.prepare_events import open_prepared_sequences
     from recmill.train.sequence_plan import make_sequence_plan
+    from recmill.train.sequence_sharding import spread_kind
 
     config = sequences.resolved_config(args)
     num_procs = 1 if args.procs is None else args.procs
     memory = process_memory(args, memory)
     if (args.items is None) == (not config.data.dir):
         raise ConfigError("a sequence model is as large as its catalogue: give --data DIR or --items N, one of them")
+    if args.items is not None and args.items < 1:
+        raise ConfigError(f"--items {args.items}: a catalogue has at least one item")
     num_items, num_trained = args.items, None
     if num_items is None:
         prepared = open_prepared_sequences(Path(config.data.dir)).sequences
         num_items, num_trained = prepared.num_items, int(prepared.train_lengths.sum())
+    spread_kind(config, num_procs)  # refuses what a run would refuse
     plan = make_sequence_plan(config, num_items, num_procs, num_trained)
     fits = plan.total_bytes <= memory
     if args.json:

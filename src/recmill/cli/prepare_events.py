@@ -44,12 +44,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def is_wanted(args: argparse.Namespace) -> bool:
     """Whether the preset is one of events; options of the other kind are refused."""
     from recmill.data.events import EVENT_PRESETS, EventRules
+    from recmill.data.presets import find_preset
 
     if args.preset in EVENT_PRESETS:
         for name, default in _CLICK_OPTIONS.items():
             if getattr(args, name) != default:
                 raise ConfigError(f"{_option(name)} does nothing for --preset {args.preset}; leave it out")
         return True
+    find_preset(args.preset)
     for name in EventRules.model_fields:
         if getattr(args, name) is not None:
             raise ConfigError(

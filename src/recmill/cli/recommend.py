@@ -1,4 +1,4 @@
-"""`recmill recommend`: lists of items for a known user, for a history, or for all users into a Parquet file."""
+"""`recmill recommend`: lists of items for a user or a history, or for all users or many histories into Parquet."""
 
 import argparse
 import json
@@ -20,9 +20,12 @@ def add_parser(verbs: Verbs) -> None:
     whom = parser.add_mutually_exclusive_group(required=True)
     whom.add_argument("--user", metavar="ID", help="a user of the prepared sequences, by all that he or she did")
     whom.add_argument("--history", metavar="ITEM,…", help="items as the files call them, oldest first")
+    whom.add_argument(
+        "--histories", type=Path, metavar="FILE", help='lines of {"user": "anna", "history": [12, 7]}, oldest first'
+    )
     whom.add_argument("--all", action="store_true", dest="everybody", help="every user of the prepared sequences")
     parser.add_argument("-k", type=int, default=20, metavar="N", help="items of a list (20)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="Parquet file to write, with --all")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="Parquet file to write, with --all or --histories")
     parser.add_argument("--data", type=Path, metavar="DIR", help="prepared sequences, if not the run's own")
     parser.add_argument("--last", action="store_true", help="the last weights, not those best on validation")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -32,27 +35,33 @@ def add_parser(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the weights, make the lists, print or write them."""
     from recmill.train import recommend
+    from recmill.train.reshard import refuse_existing
 
-    if args.everybody != (args.out is not None):
-        raise ConfigError("--all writes a Parquet file and needs --out FILE; lists for one user are printed")
+    if (args.everybody or args.histories is not None) != (args.out is not None):
+        raise ConfigError("--all and --histories write a Parquet file, --out FILE; lists for one user are printed")
+    if args.out is not None:
+        refuse_existing(args.out)
     task = open_run(args)
     prepared, sequences = task.prepared, task.prepared.sequences
     if args.everybody:
         return write_all(task, args.out, args.k)
+    if args.histories is not None:
+        return write_new(task, args.histories, args.out, args.k)
     if args.user is not None:
         history, strangers = recommend.find_history(prepared, args.user), list[str]()
     else:
-        names = [name.strip() for name in args.history.split(",") if name.strip()]
-        history, strangers = recommend.read_history(prepared, names)
+        history, strangers = recommend.read_history(prepared, recommend.split_names(args.history))
     ids, scores = recommend.recommend(task.state.model, [history], sequences.num_items, args.k)
     listed = ids[0][ids[0] > 0].tolist()
     items = prepared.vocabulary.item_names(listed)
     rows = list(zip(items, (float(score) for score in scores[0]), strict=False))
+    if not rows:
+        print("recmill: no item is left: the history has them all", file=sys.stderr)
     if strangers:
         print(f"recmill: passed over, never trained on: {', '.join(strangers)}", file=sys.stderr)
     if args.json:
         print(json.dumps({"history": len(history), "items": [{"item": i, "score": s} for i, s in rows]}))
-    else:
+    elif rows:
         print("\n".join(f"{rank:>4}  {item}  {score:.4f}" for rank, (item, score) in enumerate(rows, start=1)))
     return 0
 
@@ -80,10 +89,23 @@ def write_all(task: "SequenceTask", out: Path, length: int) -> int:
 
     sequences = task.prepared.sequences
     lengths = np.diff(sequences.offsets)
-    users = np.flatnonzero([(sequences.history(u, int(n)) > 0).any() for u, n in enumerate(lengths)])
+    users = np.flatnonzero([len(sequences.history(u, int(n))) > 0 for u, n in enumerate(lengths)])
     blocks = recommend_to_all(task.state.model, task.prepared, users, length, task.config.data.eval_batch)
     task.prepared.vocabulary.write_lists(out, blocks)
     print(f"{out}: {len(users):,} users, {min(length, sequences.num_items)} items each at most")
     if len(users) < sequences.num_users:
         print(f"{sequences.num_users - len(users):,} users have no event with an item that was trained on")
+    return 0
+
+
+def write_new(task: "SequenceTask", asked: Path, out: Path, length: int) -> int:
+    """The same for histories of a file."""
+    from recmill.train.recommend import read_asked, recommend_to_new
+
+    num_asked = sum(1 for _ in read_asked(asked))  # a bad line is told before anything is written
+    blocks = recommend_to_new(task.state.model, task.prepared, asked, length, task.config.data.eval_batch)
+    num_listed = task.prepared.vocabulary.write_lists(out, blocks, are_new=True)
+    print(f"{out}: {num_listed:,} users, {min(length, task.prepared.sequences.num_items)} items each at most")
+    if num_listed < num_asked:
+        print(f"{num_asked - num_listed:,} histories have no item that was trained on")
     return 0

@@ -17,6 +17,8 @@ _CLICK_OPTIONS = {
     "bad_rows": "--bad-rows",
     "warm_start": "--warm-start",
 }
+# Settings that say what others of their section are about, and those that stay whatever is chosen.
+_CHOICES = {"loss": ("kind", ()), "protocol": ("candidates", ("cutoffs", "seed"))}
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
@@ -65,8 +67,9 @@ def resolved_config(args: argparse.Namespace) -> "SequenceConfig":
         tree = find_sequence_recipe(args.recipe)().model_dump(mode="json", exclude_none=True)
     if args.config is not None:
         settings = read_toml(args.config)
-        tree = laid_over(_without_other_kind(tree, settings), settings)
-    tree = _without_other_kind(tree, with_assignments({}, args.assignments))
+        tree = laid_over(_without_other_choices(_without_other_kind(tree, settings), settings), settings)
+    changes = with_assignments({}, args.assignments)
+    tree = _without_other_choices(_without_other_kind(tree, changes), changes)
     return from_tree(SequenceConfig, with_assignments(tree, [*data_assignment(args), *args.assignments]))
 
 
@@ -76,8 +79,8 @@ def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[s
 
     wanted = changes.get("model")
     kind = wanted.get("kind") if isinstance(wanted, dict) else None
-    model = tree.get("model", {})
-    if kind not in list(SEQUENCE_CONFIGS) or kind == model.get("kind"):
+    model = tree.get("model")
+    if model is None or kind not in list(SEQUENCE_CONFIGS) or kind == model["kind"]:
         return tree
     before, after = SEQUENCE_CONFIGS[model["kind"]], SEQUENCE_CONFIGS[kind]
     defaults = {name: field.default for name, field in before.model_fields.items()}
@@ -87,6 +90,16 @@ def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[s
     }
     rest = {name: section for name, section in tree.items() if name != "mask" or kind == "bert4rec"}
     return {**rest, "model": {**shared, "kind": kind}}
+
+
+def _without_other_choices(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a recipe or a run, without what they say for choices that the changes replace."""
+    kept = dict(tree)
+    for section, (choice, shared) in _CHOICES.items():
+        wanted, before = changes.get(section), tree.get(section)
+        if isinstance(wanted, dict) and before and wanted.get(choice, before[choice]) != before[choice]:
+            kept[section] = {name: before[name] for name in shared if name in before}
+    return kept
 
 
 def data_assignment(args: argparse.Namespace) -> list[str]:
@@ -125,7 +138,7 @@ def run_config_with(run_dir: Path, assignments: list[str]) -> "SequenceConfig":
     from recmill.train.sequence_config import SequenceConfig
 
     tree = read_run_config(run_dir).model_dump(mode="json", exclude_none=True)
-    tree = _without_other_candidates(tree, with_assignments({}, assignments))
+    tree = _without_other_choices(tree, with_assignments({}, assignments))
     return from_tree(SequenceConfig, with_assignments(tree, assignments))
 
 
@@ -174,6 +187,11 @@ def print_verdicts(split: str, told: dict[str, dict[str, Any]]) -> None:
         print(f"  {who:<13} " + "  ".join(f"{name} {_shown(metrics[name])}" for name in names))
     protocol = ", ".join(f"{name} = {value}" for name, value in first["protocol"].items())
     print(f"protocol: {protocol}; {first['num_unknown_targets']:,} targets were never trained on")
+    if first["num_removed_targets"]:
+        print(
+            f"{first['num_removed_targets']:,} targets are items that their users know, removed and so never found: "
+            "set protocol.seen=kept, or prepare with --repeats first"
+        )
 
 
 def _shown(value: float | None) -> str:
@@ -200,11 +218,3 @@ def evaluate(args: argparse.Namespace, weights_dir: Path) -> int:
     else:
         print_verdicts(args.split, {"this model": evaluation.as_dict(), **baselines})
     return 0
-
-
-def _without_other_candidates(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run, without what its protocol says of candidates that the changes replace."""
-    protocol, wanted = tree["protocol"], changes.get("protocol", {}).get("candidates")
-    if wanted in (None, protocol["candidates"]):
-        return tree
-    return {**tree, "protocol": {name: protocol[name] for name in ("cutoffs", "seed")}}

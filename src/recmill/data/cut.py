@@ -43,7 +43,7 @@ def cut_file(path: Path, out_dir: Path, *, num_parts: int, part_rows: int, overw
     for option, value in (("--parts", num_parts), ("--rows", part_rows)):
         if value < 1:
             raise ConfigError(f"{option} {value} is refused: it is 1 or more")
-    refuse_occupied(out_dir, overwrite=overwrite)
+    refuse_occupied(out_dir, overwrite=overwrite, inputs=[path])
     source = Source(path)
     try:
         borders, num_lines = _find_borders(source, num_parts, part_rows)

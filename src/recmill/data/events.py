@@ -98,7 +98,9 @@ class EventRules(Settings):
         if self.max_length is not None and self.max_length < self.min_length:
             raise ConfigError(f"--max-length {self.max_length} is less than --min-length {self.min_length}")
         if self.split == "time" and self.order != "time":
-            raise ConfigError(f"--split time cuts at a moment and --order is {self.order}; set --order time")
+            raise ConfigError(
+                f"--split time cuts at a moment and --order is {self.order}; set --order time, if the files have times"
+            )
         for option, value in (("--validation-frac", self.validation_frac), ("--test-frac", self.test_frac)):
             if value is not None and self.split != "time":
                 raise ConfigError(f"{option} {value} does nothing for --split {self.split}; set --split time")
@@ -108,6 +110,13 @@ class EventRules(Settings):
             )
         if self.k_core and self.min_length == 1 and self.min_item_count == 1:
             raise ConfigError("--k-core repeats --min-length and --min-item-count, and both are 1; set one of them")
+
+    def resolved(self) -> dict[str, Any]:
+        """Plain data in which nothing is left to a default."""
+        rules = self.model_dump(mode="json", exclude_none=True)
+        if self.split == "time":
+            rules |= {"validation_frac": round(self.heldout_frac - self.last_frac, 9), "test_frac": self.last_frac}
+        return rules
 
     @property
     def last_frac(self) -> float:
@@ -246,7 +255,8 @@ def choose_schema(source: Source, schemas: tuple[EventSchema, ...]) -> EventSche
         if not schema.header and len(fields) == len(schema.columns) and _is_row(fields, schema):
             return schema
     raise DataError(
-        f"{source.path}:1: {shorten(line)} is not what is expected there: {' or '.join(map(_expect, schemas))}"
+        f"{source.path}:1: {shorten(line)} is not what is expected there: {' or '.join(map(_expect, schemas))}; "
+        "for other columns, name them in a schema: --preset events --schema FILE.toml"
     )
 
 
@@ -268,15 +278,16 @@ def shorten(text: str) -> str:
 
 
 class BadEvent(NamedTuple):
-    """A line that cannot be an event, and why."""
+    """A line of text, or a row of Parquet, that cannot be an event, and why."""
 
-    line: int
+    number: int
     reason: str
 
-    def complain(self, path: Path) -> BadRowError:
+    def complain(self, path: Path, separator: str = ":") -> BadRowError:
         """The error that names it."""
         return BadRowError(
-            f"{path}:{self.line}: {self.reason} (mend the file, or pass --bad-rows skip to count such rows and go on)"
+            f"{path}{separator}{self.number}{self.reason} "
+            "(mend the file, or pass --bad-rows skip to count such rows and go on)"
         )
 
 
@@ -293,7 +304,7 @@ def parse_lines(
             continue
         parsed = _parse_line(line, schema, roles)
         if isinstance(parsed, str):
-            bad.append(BadEvent(number, parsed))
+            bad.append(BadEvent(number, f": {parsed}"))
         else:
             for role, value in zip(roles, parsed, strict=True):
                 values[role].append(value)
@@ -304,7 +315,7 @@ def _parse_line(line: bytes, schema: EventSchema, roles: tuple[str, ...]) -> lis
     try:
         fields = split_fields(line.decode(), schema)
     except (UnicodeDecodeError, csv.Error) as error:
-        return f"the line cannot be read: {error}"
+        return f"the line cannot be read: {error}: {shorten(line.decode(errors='backslashreplace'))}"
     if len(fields) != len(schema.columns):
         return (
             f"the line has {len(fields)} fields, schema {schema.name} expects {len(schema.columns)} separated by "
@@ -336,10 +347,18 @@ def _parse_field(text: str, role: str, schema: EventSchema) -> int | float | str
         return number if abs(number) < 2**43 else f"{column} is {shorten(text)}, which is too large or no number"
     whole = read_int(text)
     if whole is None:
-        return f"{column} is {shorten(text)}, which is no integer of 64 bits"
+        return f"{column} is {shorten(text)}, which is no integer of 64 bits{way_out(role, text, schema)}"
     if role == "is_read" and whole not in (0, 1):
         return f"{column} is {shorten(text)}; it is 0 or 1"
     return whole
+
+
+def way_out(role: str, text: str = "", schema: EventSchema | None = None) -> str:
+    """What in a schema would make a value right that is no integer, if it is known."""
+    if text.startswith('"') and schema is not None and not schema.quoted:
+        return "; a schema with quoted = true reads fields in quotes"
+    kinds = {"user": "string", "item": "string", "time": "float"}
+    return f'; a schema may say {role}_kind = "{kinds[role]}"' if role in kinds else ""
 
 
 def read_int(text: str) -> int | None:

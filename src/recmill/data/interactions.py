@@ -3,13 +3,13 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recmill.data.events import MICROSECONDS, EventRules, EventSchema, parse_lines
+from recmill.data.events import MICROSECONDS, BadEvent, EventRules, EventSchema, parse_lines, way_out
 from recmill.data.grouping import count_codes
 from recmill.data.reader import BadRowPolicy
 from recmill.data.source import Segment
@@ -88,42 +88,61 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
     return frame if all(are_sane) else None
 
 
-def read_parquet(path: Path, start: int, stop: int, schema: EventSchema, roles: tuple[str, ...]) -> pl.DataFrame:
-    """The events of some rows of a Parquet file."""
+class RowRange(NamedTuple):
+    """Some rows of a Parquet file."""
+
+    path: Path
+    start: int
+    stop: int
+
+
+def read_parquet(
+    rows: RowRange, schema: EventSchema, roles: tuple[str, ...], bad_rows: BadRowPolicy
+) -> tuple[pl.DataFrame, int]:
+    """The events of some rows, one column for each role, and how many rows were passed over as bad."""
     columns = [pl.col(getattr(schema, role)).alias(role) for role in roles]
     try:
-        frame = pl.scan_parquet(path).select(columns).slice(start, stop - start).collect()
+        frame = pl.scan_parquet(rows.path).select(columns).slice(rows.start, rows.stop - rows.start).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{path} cannot be read as schema {schema.name} says: {str(error).splitlines()[0]}") from None
-    return frame.select(_checked(frame[role], role, schema, path, start) for role in roles)
+        complaint = str(error).splitlines()[0]
+        raise DataError(f"{rows.path} cannot be read as schema {schema.name} says: {complaint}") from None
+    read, is_good = list[pl.Series](), pl.repeat(True, frame.height, eager=True)
+    for role in roles:
+        values, whys = _as_text_would_be(frame[role], role, schema, rows.path)
+        for why, is_bad in whys.items():
+            if bad_rows == "fail" and is_bad.any():
+                at = int(is_bad.arg_true()[0])
+                column, value = getattr(schema, role), frame[role][at]
+                told = f" has no {column}" if value is None else f": {column} is {value!r}, {why}"
+                raise BadEvent(rows.start + at + 1, told).complain(rows.path, ": row ")
+            is_good &= ~is_bad
+        read.append(values)
+    kept = pl.DataFrame(read).filter(is_good)
+    return kept, frame.height - kept.height
 
 
-def _checked(values: pl.Series, role: str, schema: EventSchema, path: Path, start: int) -> pl.Series:
-    """A column of a Parquet file as its kind, the same values as a text would give; rows are counted from 1."""
-    kind, column = schema.kind_of(role), getattr(schema, role)
-
-    def refuse(is_bad: pl.Series, why: str) -> None:
-        if is_bad.any():
-            at = int(is_bad.arg_true()[0])
-            raise DataError(f"{path}: row {start + at + 1}: {column} is {values[at]}, {why}")
-
-    if values.null_count():
-        raise DataError(f"{path}: row {start + int(values.is_null().arg_true()[0]) + 1} has no {column}")
+def _as_text_would_be(
+    values: pl.Series, role: str, schema: EventSchema, path: Path
+) -> tuple[pl.Series, dict[str, pl.Series]]:
+    """A column of a Parquet file as its kind, and by reason which of its values no event may have."""
+    kind, bad = schema.kind_of(role), {"and every event needs one": values.is_null()}
     if role == "time" and isinstance(values.dtype, pl.Datetime):
-        return values.dt.epoch("us")
+        return values.dt.epoch("us"), bad
     if values.dtype.is_float() and kind != "string":
-        refuse(~(values.abs() < 2**43), "which is too large or no number")
+        bad["which is too large or no number"] = ~(values.abs() < 2**43)
         if kind == "int":
-            refuse(values != values.round(), f"which is no integer; set {role}_kind to another kind, or mend it")
+            bad[f"which is no integer{way_out(role)}"] = values != values.round()
     try:
-        values = values.cast(_TYPES[kind])
+        read = values.cast(_TYPES[kind], strict=False)
     except pl.exceptions.PolarsError:
+        column = getattr(schema, role)
         raise DataError(f"{path}: column {column} is of type {values.dtype}, which is no {kind}") from None
+    bad[f"which is no {kind}"] = read.is_null()
     if role == "is_read":
-        refuse(~values.is_between(0, 1), "and not 0 or 1")
+        bad["and not 0 or 1"] = ~read.is_between(0, 1)
     if kind == "string":
-        refuse(values == "", "which is no name")
-    return values
+        bad["which is no name"] = read == ""
+    return read, {why: is_bad.fill_null(False) for why, is_bad in bad.items()}
 
 
 def parquet_rows(path: Path) -> int:

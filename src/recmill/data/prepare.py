@@ -122,23 +122,25 @@ class PrepareJob:
                 [part.subset, str(part.segment.source.path), part.segment.start, part.segment.stop]
                 for part in self.parts
             ],
-            "files": {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in self._paths()},
+            "files": {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in self.paths},
         }
 
-    def _paths(self) -> list[Path]:
+    @property
+    def paths(self) -> list[Path]:
+        """The files that are read."""
         return sorted({part.segment.source.path for part in self.parts})
 
 
 def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
-    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST)
+    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST, inputs=job.paths)
     keep_freed_memory()  # every piece of text is parsed into as much memory as the one before
     if not job.parts:
         raise DataError("the files hold no line; there is nothing to prepare")
     text_bytes = sum(part.segment.num_bytes for part in job.parts)
     require_free_space(job.out_dir.parent, text_bytes * (3 if job.seed is not None else 2), f"preparing {job.out_dir}")
     try:
-        return _Preparation(job).run()
+        return _Preparation(job, overwrite=overwrite).run()
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -150,9 +152,9 @@ def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
 class _Preparation:
     """One run through all stages."""
 
-    def __init__(self, job: PrepareJob) -> None:
+    def __init__(self, job: PrepareJob, *, overwrite: bool) -> None:
         self._job = job
-        self._stages = Stages(job.work_dir, job.plan(), jobs=job.jobs, on_progress=job.on_progress)
+        self._stages = Stages(job.work_dir, job.plan(), jobs=job.jobs, overwrite=overwrite, on_progress=job.on_progress)
         self._weights = [part.segment.num_bytes for part in job.parts]
         self._result_dir = job.work_dir / "result"
         self._result_dir.mkdir(exist_ok=True)

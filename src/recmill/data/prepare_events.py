@@ -66,17 +66,22 @@ class EventJob:
 
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
-    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST)
     paths = find_event_files(job.data)
+    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST, inputs=paths)
     require_free_space(job.out_dir.parent, 3 * sum(path.stat().st_size for path in paths), f"preparing {job.out_dir}")
-    return _Preparation(job, paths).run()
+    preparation = _Preparation(job, paths, overwrite=overwrite)
+    try:
+        return preparation.run()
+    except DataError:  # what is to be done about it, to the files or the rules, makes the work so far another's
+        shutil.rmtree(job.work_dir)
+        raise
 
 
 def _open_parts(job: EventJob, paths: tuple[Path, ...]) -> tuple[EventSchema, list[Any]]:
     """The schema that fits all files, and pieces of them in their order."""
     if job.schemas[0].format == "parquet":
         ranges = [
-            (path, at, min(at + _PART_ROWS, rows))
+            interactions.RowRange(path, at, min(at + _PART_ROWS, rows))
             for path in paths
             for rows in [interactions.parquet_rows(path)]
             for at in range(0, rows, _PART_ROWS)
@@ -95,19 +100,19 @@ def _open_parts(job: EventJob, paths: tuple[Path, ...]) -> tuple[EventSchema, li
 class _Preparation:
     """One run through all stages."""
 
-    def __init__(self, job: EventJob, paths: tuple[Path, ...]) -> None:
+    def __init__(self, job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> None:
         self._job = job
         self._schema, self._parts = _open_parts(job, paths)
         self._roles = interactions.roles_of(self._schema, job.rules)
         self._plan = {
             "preset": job.preset,
             "schema": self._schema.model_dump(mode="json", exclude_none=True),
-            "rules": job.rules.model_dump(mode="json", exclude_none=True),
+            "rules": job.rules.resolved(),
             "bad_rows": job.bad_rows,
             "part_bytes": job.part_bytes,
             "sources": {str(path.resolve()): [path.stat().st_size, path.stat().st_mtime_ns] for path in paths},
         }
-        self._stages = Stages(job.work_dir, self._plan, jobs=job.jobs, on_progress=job.on_progress)
+        self._stages = Stages(job.work_dir, self._plan, jobs=job.jobs, overwrite=overwrite, on_progress=job.on_progress)
         self._result_dir = job.work_dir / "result"
         self._result_dir.mkdir(exist_ok=True)
 
@@ -133,13 +138,12 @@ class _Preparation:
         return self._job.work_dir / f"{name}-values.arrow"
 
     def _read(self, part: int) -> Record:
-        piece, skipped = self._parts[part], 0
+        piece, bad_rows = self._parts[part], self._job.bad_rows
         if isinstance(piece, Segment):
-            frame, skipped = interactions.read_text(piece, self._schema, self._roles, self._job.bad_rows)
+            frame, skipped = interactions.read_text(piece, self._schema, self._roles, bad_rows)
             piece.source.forget(piece.start, piece.stop)
         else:
-            path, start, stop = piece
-            frame = interactions.read_parquet(path, start, stop, self._schema, self._roles)
+            frame, skipped = interactions.read_parquet(piece, self._schema, self._roles, bad_rows)
         kept = interactions.write_part(frame, self._job.rules, self._part_path(part))
         return {"read": frame.height, "kept": kept, "skipped": skipped}
 
@@ -249,6 +253,7 @@ class _Preparation:
         users = interactions.chosen_values(values["user"], survivors)
         write_sequences(self._result_dir, users, offsets, items, places)
         write_items(self._result_dir, interactions.chosen_values(values["item"], trained), trained_counts[trained])
+        has_target = (places.validation_at >= 0) | (places.test_at >= 0)
         return {
             "users": len(survivors),
             "items": len(trained),
@@ -256,6 +261,7 @@ class _Preparation:
             "train_events": int(places.train_lengths.sum()),
             "validation_users": int((places.validation_at >= 0).sum()),
             "test_users": int((places.test_at >= 0).sum()),
+            "untargeted_users": int(((places.train_lengths < np.diff(offsets)) & ~has_target).sum()),
             "future_items": int((counts > 0).sum()) - len(trained),
             "future_events": unknown,
             **moments,
@@ -298,6 +304,8 @@ def describe(facts: Record, preset: str, rules: EventRules) -> str:
         "",
         f"{facts['users']:,} users, {facts['items']:,} items, {facts['events']:,} events, {facts['train_events']:,} of "
         f"them to learn from; {facts['validation_users']:,} users to validate and {facts['test_users']:,} to test on.",
+        f"{facts['untargeted_users']:,} users have held-out events and nothing before them to predict these from; they "
+        "are not judged.",
         f"{facts['future_items']:,} items occur in held-out events only ({facts['future_events']:,} events): they have "
         "no id, and who was to be recommended one counts as missed.",
         f"Events read: {facts['read']:,}; passed over as bad: {facts['skipped_rows']:,}; left by the filters of rows: "

@@ -1,6 +1,7 @@
 """Work that can be killed and begun again: stages made of parts, each with a record that is written when it is done."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -27,17 +28,27 @@ def say_nothing(stage: str, done: int, total: int) -> None:
 class Stages:
     """A directory of records; a part that has one is not done again."""
 
-    def __init__(self, directory: Path, plan: Record, *, jobs: int, on_progress: OnProgress = say_nothing) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        plan: Record,
+        *,
+        jobs: int,
+        overwrite: bool = False,
+        on_progress: OnProgress = say_nothing,
+    ) -> None:
         self.directory = directory
         self._jobs = jobs
         self._on_progress = on_progress
-        directory.mkdir(parents=True, exist_ok=True)
         path = directory / PLAN
         if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(plan)):
-            raise DataError(
-                f"{directory} holds work that was begun with other settings or on other files; "
-                "run the command it was begun with, or delete that directory to begin anew"
-            )
+            if not overwrite:
+                raise DataError(
+                    f"{directory} holds work that was begun with other settings or on other files; "
+                    "run the command it was begun with, or pass --overwrite to begin anew"
+                )
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(plan, indent=1))
 
     def run(self, stage: str, weights: Sequence[int], work: Callable[[int], Record]) -> list[Record]:

@@ -162,7 +162,10 @@ def write_criteo(
     if threads < 1:
         raise ConfigError(f"threads = {threads} is refused: it is 1 or more")
     require_free_space(out_dir, spec.rows * BYTES_PER_ROW, f"a synthetic log of {spec.rows:,} rows")
-    with finished_dir(out_dir, overwrite=overwrite) as scratch_dir, ThreadPoolExecutor(threads) as pool:
+    with (
+        finished_dir(out_dir, overwrite=overwrite, sign=WORLD_FILE) as scratch_dir,
+        ThreadPoolExecutor(threads) as pool,
+    ):
         answer = _find_answer(spec)
         tally = _Tally(spec, answer)
         for day in range(spec.days):

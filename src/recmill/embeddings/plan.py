@@ -13,6 +13,7 @@ Engine = Literal["auto", "local", "torchrec"]
 FLOAT_BYTES, ID_BYTES = 4, 8
 # FBGEMM moves vectors four numbers at a time.
 _COLUMN_STEP = 4
+_RULES_ON_CPU, _MORE_ON_CUDA = ("sgd", "adagrad", "rowwise_adagrad"), ("adam",)  # that FBGEMM has
 # Rules that keep one number for a whole row would keep one for each part of it.
 _NEEDS_WHOLE_ROWS = ("rowwise_adagrad", "rowwise_adam")
 
@@ -167,6 +168,18 @@ def refuse_unfit(sharding: Sharding, optimizer: TableOptimizer, dim: int, specs:
         raise ConfigError(
             f"model.embedding_dim = {dim} is not a multiple of {_COLUMN_STEP}, which TorchRec's tables need; "
             "round it up, or use one process with sharding.engine=local"
+        )
+
+
+def refuse_rule(optimizer: TableOptimizer, device: str) -> None:
+    """Complain about a rule that TorchRec's tables do not have on a device."""
+    rules = _RULES_ON_CPU if device == "cpu" else (*_RULES_ON_CPU, *_MORE_ON_CUDA)
+    unused = [name for name in ("momentum", "weight_decay") if optimizer.numbers.get(name)]
+    if optimizer.kind not in rules or unused:
+        what = f"tables.kind = {optimizer.kind}" + (f" with tables.{unused[0]}" if unused else "")
+        raise ConfigError(
+            f"{what} is not among the rules TorchRec has on this device ({', '.join(rules)}, without momentum and "
+            "weight_decay); choose one of them, or train in one process with sharding.engine=local"
         )
 
 

@@ -24,7 +24,7 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from recmill.embeddings.piece import Piece, What
-from recmill.embeddings.plan import ShardPlan
+from recmill.embeddings.plan import ShardPlan, refuse_rule
 from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
 from recmill.world import World
@@ -36,13 +36,12 @@ warnings.filterwarnings("ignore", module=r"torchrec|fbgemm_gpu|torch\.(fx|distri
 
 TABLES = "tables"  # what a module that is to be spread calls its tables
 M = TypeVar("M", bound=nn.Module)
-# The rules that FBGEMM has on a CPU, and what they are called there.
 _OPTIMIZERS: dict[str, Any] = {
     "sgd": torch.optim.SGD,
     "adagrad": torch.optim.Adagrad,
     "rowwise_adagrad": RowWiseAdagrad,
+    "adam": torch.optim.Adam,
 }
-_ON_CUDA: dict[str, Any] = {"adam": torch.optim.Adam}
 _FBGEMM_NAMES = {
     "sgd": "exact_sgd",
     "adagrad": "exact_adagrad",
@@ -72,19 +71,14 @@ def _to_torchrec(plan: ShardPlan, device: str) -> ShardingPlan:
 
 def with_optimizer(module: M, optimizer: TableOptimizer, world: World) -> M:
     """The tables with the rule that will move them, fused into the backward pass."""
-    rules = _OPTIMIZERS if world.device == "cpu" else {**_OPTIMIZERS, **_ON_CUDA}
-    numbers = dict(optimizer.numbers)
-    first_value = numbers.pop("initial_accumulator", 0.0)
-    unused = {name for name in ("momentum", "weight_decay") if numbers.pop(name, 0.0)}
-    if optimizer.kind not in rules or unused:
-        what = f"tables.kind = {optimizer.kind}" + (f" with tables.{min(unused)}" if unused else "")
-        raise ConfigError(
-            f"{what} is not among the rules TorchRec has on this device ({', '.join(rules)}, without momentum and "
-            "weight_decay); choose one of them, or train in one process with sharding.engine=local"
-        )
-    assert first_value >= 0  # set with the first values: FBGEMM has no such setting
+    refuse_rule(optimizer, world.device)
+    # the accumulator's first value is set with the first values: FBGEMM has no such setting
+    set_elsewhere = ("initial_accumulator", "momentum", "weight_decay")
+    numbers = {name: number for name, number in optimizer.numbers.items() if name not in set_elsewhere}
     betas = {"betas": (numbers.pop("beta1"), numbers.pop("beta2"))} if "beta1" in numbers else {}
-    apply_optimizer_in_backward(rules[optimizer.kind], module.parameters(), {"lr": optimizer.lr, **numbers, **betas})
+    apply_optimizer_in_backward(
+        _OPTIMIZERS[optimizer.kind], module.parameters(), {"lr": optimizer.lr, **numbers, **betas}
+    )
     return module
 
 

@@ -1,6 +1,10 @@
 """Lists of items for known users and for new histories, items that are known removed."""
 
+import json
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +15,16 @@ from recmill.data.store.arrow import Lists
 from recmill.errors import ConfigError, DataError
 from recmill.models.baselines import Scorer
 from recmill.ranking import Known, hide_known, take_top
-from recmill.train.sequence_evaluate import cut_blocks
+from recmill.train.sequence_evaluate import block_size, cut_blocks
+
+_SHOWN = 60  # characters of a line in a message
+
+
+class History(NamedTuple):
+    """What somebody did, oldest first: ids of items, and what was passed over because no training event has it."""
+
+    ids: NDArray[np.int64]
+    strangers: list[str]
 
 
 def find_history(prepared: PreparedSequences, user: str) -> NDArray[np.int64]:
@@ -22,31 +35,47 @@ def find_history(prepared: PreparedSequences, user: str) -> NDArray[np.int64]:
             f"there is no user {user!r} among the {prepared.sequences.num_users:,} prepared ones; "
             "give what the user did with --history"
         )
-    return whole_history(prepared.sequences, number, f"user {user!r}")
-
-
-def whole_history(sequences: Sequences, user: int, name: str) -> NDArray[np.int64]:
-    """The known items of a user."""
-    length = int(sequences.offsets[user + 1] - sequences.offsets[user])
-    history = sequences.history(user, length).astype(np.int64)
+    history = whole_history(prepared.sequences, number)
     if not len(history):
-        raise DataError(f"{name} has no event with an item that was trained on; there is nothing to go by")
+        raise DataError(f"user {user!r} has no event with an item that was trained on; there is nothing to go by")
     return history
 
 
-def read_history(prepared: PreparedSequences, names: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """The ids of items by their names, oldest first, and the names that no trained item has."""
+def whole_history(sequences: Sequences, user: int) -> NDArray[np.int64]:
+    """The known items of a user."""
+    length = int(sequences.offsets[user + 1] - sequences.offsets[user])
+    return sequences.history(user, length).astype(np.int64)
+
+
+def split_names(text: str) -> list[str]:
+    """The items of `--history`: `12,7,30`, or a JSON list where names have commas in them."""
+    if not text.lstrip().startswith("["):
+        return [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--history {text[:_SHOWN]!r} is no JSON list: {error}") from None
+    return _as_names(values, "--history")
+
+
+def _as_names(values: object, where: str) -> list[str]:
+    if not isinstance(values, list) or not all(type(value) in (int, str) for value in values):
+        raise DataError(f"{where}: {values!r} is no list of items, which are texts or integers")
+    return [str(value) for value in values]
+
+
+def read_history(prepared: PreparedSequences, names: Sequence[str]) -> History:
+    """The ids of items by their names, oldest first."""
     if not names:
         raise ConfigError("--history is empty; give items, oldest first, as in --history 12,7,30")
-    ids = [(name, prepared.vocabulary.find_item(name)) for name in names]
-    known = [number for _, number in ids if number is not None]
-    strangers = [name for name, number in ids if number is None]
-    if not known:
+    found = prepared.vocabulary.find_items(names)
+    strangers = [name for name, number in zip(names, found.tolist(), strict=True) if not number]
+    if len(strangers) == len(names):
         raise DataError(
             f"none of the items {', '.join(strangers[:5])}{', …' if len(strangers) > 5 else ''} was trained on; "
-            "there is nothing to go by"
+            "there is nothing to go by (items are separated by commas)"
         )
-    return np.array(known, np.int64), strangers
+    return History(found[found > 0], strangers)
 
 
 def recommend(scorer: Scorer, histories: Sequence[NDArray[np.int64]], num_items: int, length: int) -> Lists:
@@ -56,8 +85,7 @@ def recommend(scorer: Scorer, histories: Sequence[NDArray[np.int64]], num_items:
     lengths = np.array([len(history) for history in histories], np.int64)
     ids = np.concatenate(histories)
     scores = scorer.score(ids, lengths)
-    none = np.zeros(len(histories), np.int64)
-    hide_known(scores, Known(ids, np.concatenate([[0], np.cumsum(lengths)])), none)
+    hide_known(scores, Known(ids, np.concatenate([[0], np.cumsum(lengths)])))
     places = np.empty((len(histories), min(length, num_items)), np.int64)
     take_top(scores, places)
     listed = np.take_along_axis(scores, np.maximum(places, 0), axis=1)
@@ -67,8 +95,39 @@ def recommend(scorer: Scorer, histories: Sequence[NDArray[np.int64]], num_items:
 def recommend_to_all(
     scorer: Scorer, prepared: PreparedSequences, users: NDArray[np.int64], length: int, eval_batch: int
 ) -> Iterator[tuple[NDArray[np.int64], Lists]]:
-    """Block by block: users, and their lists."""
+    """Block by block: users, of whom each has a known item, and their lists."""
     sequences = prepared.sequences
     for some in cut_blocks(users, sequences.num_items, eval_batch):
-        histories = [whole_history(sequences, int(u), f"user {prepared.vocabulary.user_name(int(u))!r}") for u in some]
+        histories = [whole_history(sequences, int(user)) for user in some]
         yield some, recommend(scorer, histories, sequences.num_items, length)
+
+
+def recommend_to_new(
+    scorer: Scorer, prepared: PreparedSequences, path: Path, length: int, eval_batch: int
+) -> Iterator[tuple[list[str], Lists]]:
+    """Block by block: the users of a file of histories, without those who have no known item, and their lists."""
+    num_items, asked = prepared.sequences.num_items, read_asked(path)
+    while block := list(islice(asked, block_size(num_items, eval_batch))):
+        found = [prepared.vocabulary.find_items(names) for _, names in block]
+        known = [(user, ids[ids > 0]) for (user, _), ids in zip(block, found, strict=True) if (ids > 0).any()]
+        if known:
+            users, histories = zip(*known, strict=True)
+            yield list(users), recommend(scorer, histories, num_items, length)
+
+
+def read_asked(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The users and items of a file with lines of `{"user": "anna", "history": [12, 7]}`, oldest item first."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            where = f"{path}:{number}"
+            try:
+                told = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{where}: {line[:_SHOWN].rstrip()!r} is no JSON: {error}") from None
+            if not isinstance(told, dict) or told.keys() != {"user", "history"}:
+                raise DataError(
+                    f'{where}: {line[:_SHOWN].rstrip()!r} is not of the form {{"user": "anna", "history": [12, 7]}}'
+                )
+            yield str(told["user"]), _as_names(told["history"], where)

@@ -34,16 +34,13 @@ def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: 
     refuse_file(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     with locked(run_dir):
-        if resume:
-            write_atomic(run_dir / CONFIG, to_toml(config))
-            write_environment(run_dir)
-        else:
+        if not resume:
             create_run_dir(run_dir, config, overwrite=overwrite)
         yield
 
 
 def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
-    """An empty run directory with its settings and environment; an occupied one is refused or, if asked, emptied."""
+    """An empty run directory with its settings; an occupied one is refused or, if asked, emptied."""
     refuse_file(run_dir)
     # hidden are the lock, which this run holds, and what a killed one was about to write
     occupants = [path for path in run_dir.iterdir() if not path.name.startswith(".")] if run_dir.is_dir() else []
@@ -56,7 +53,6 @@ def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     run_dir.mkdir(parents=True, exist_ok=True)
     write_atomic(run_dir / CONFIG, to_toml(config))
-    write_environment(run_dir)
 
 
 def refuse_file(run_dir: Path) -> None:
@@ -65,8 +61,9 @@ def refuse_file(run_dir: Path) -> None:
         raise RunError(f"{run_dir} is a file; --run takes a directory")
 
 
-def write_environment(run_dir: Path) -> None:
-    """Record the machine, the versions and the command line."""
+def write_settings(run_dir: Path, config: Settings) -> None:
+    """Record all settings, the machine, the versions and the command line."""
+    write_atomic(run_dir / CONFIG, to_toml(config))
     write_atomic(run_dir / "environment.json", json.dumps(describe_environment(), indent=1))
 
 
@@ -83,6 +80,13 @@ def has_best_model(run_dir: Path) -> bool:
         raise RunError(f"{run_dir} has no {RESULTS}: the run is not finished; go on with --resume")
     best = json.loads((run_dir / RESULTS).read_text())["best"]
     return best is not None and best["model"] is not None
+
+
+def find_last_model(run_dir: Path) -> Path:
+    """The weights that a finished run has left behind."""
+    if not (run_dir / MODEL).is_dir():
+        raise RunError(f"{run_dir} has no {MODEL}: the run is not finished; go on with --resume")
+    return run_dir / MODEL
 
 
 def find_best_model(run_dir: Path) -> Path:
@@ -146,6 +150,8 @@ class Run:
     def restore(self, task: Task) -> Progress:
         """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
         self._latest = self.saver.restore(task.state)
+        if self._world.is_main:
+            write_settings(self.dir, task.config)  # of a run that goes on, now that it is known to
         if task.settings.cadence.keep_ledger:
             if self._world.is_main:
                 forget_behind(self.dir, self._latest.step)

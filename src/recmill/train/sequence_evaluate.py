@@ -45,6 +45,8 @@ class SequenceEvaluation:
         numbers = "  ".join(f"{name} {value:.5f}" for name, value in shown.items())
         only = "" if self.is_whole else "only "
         unknown = f", {self.tally.num_unknown:,} with an item never trained on" if self.tally.num_unknown else ""
+        if self.tally.num_removed:
+            unknown += f", {self.tally.num_removed:,} with one that is removed because they know it"
         return (
             f"{self.split:<10}  {numbers}  ({self.protocol.describe()}; {only}{self.tally.num_users:,} users{unknown})"
         )
@@ -70,9 +72,14 @@ def choose_users(sequences: Sequences, split: Heldout, limit: int) -> NDArray[np
     return users
 
 
+def block_size(num_items: int, eval_batch: int) -> int:
+    """How many users are scored at once: `eval_batch`, fewer where the catalogue is large."""
+    return max(1, min(eval_batch, BLOCK_BYTES // (4 * num_items)))
+
+
 def cut_blocks(users: NDArray[np.int64], num_items: int, eval_batch: int) -> list[NDArray[np.int64]]:
     """Users that are scored at once; whichever process scores a block, it has the same users and so the same scores."""
-    block = max(1, min(eval_batch, BLOCK_BYTES // (4 * num_items)))
+    block = block_size(num_items, eval_batch)
     return [users[start : start + block] for start in range(0, len(users), block)]
 
 

@@ -1,6 +1,14 @@
 """Where the item vectors of a run on sequences are: a copy in every process, or spread over them by TorchRec."""
 
-from recmill.embeddings.plan import Sharding, ShardKind, ShardPlan, kinds_by_table, plan_by_hand, refuse_unfit
+from recmill.embeddings.plan import (
+    Sharding,
+    ShardKind,
+    ShardPlan,
+    kinds_by_table,
+    plan_by_hand,
+    refuse_rule,
+    refuse_unfit,
+)
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
 from recmill.train.average import NO_AVERAGE
@@ -50,6 +58,7 @@ def refuse_spread(config: SequenceConfig, kind: ShardKind, num_procs: int) -> No
             f"sharding of item is {kind}; set {NO_AVERAGE}, or leave out the sharding"
         )
     refuse_unfit(Sharding(kind=kind), config.tables, dim, [item_spec(0)])
+    refuse_rule(config.tables, "cpu")
     widths = {shard.num_columns for shard in plan_items(config, 0, kind, num_procs).placements[0].shards}
     if len(widths) > 1:
         raise ConfigError(

@@ -76,6 +76,13 @@ class Vocabulary:
         place = _find(self._items, name)
         return None if place is None else place + 1
 
+    def find_items(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """The ids of some items; 0 for those that no training event has."""
+        wanted = pa.array([_as_value(name, self._items.type) for name in names], self._items.type)
+        places = pc.index_in(wanted, value_set=self._items, skip_nulls=True)
+        found: NDArray[np.int64] = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        return found
+
     def user_name(self, user: int) -> int | str:
         """What the files call a user."""
         name: int | str = self._users[user].as_py()
@@ -86,33 +93,41 @@ class Vocabulary:
         names: list[int | str] = self._items.take(pa.array([i - 1 for i in ids], pa.int64())).to_pylist()
         return names
 
-    def write_lists(self, path: Path, blocks: Iterable[tuple[NDArray[np.int64], Lists]]) -> None:
-        """Parquet with a row for each user and place: user, rank, item, score; places without an item are left out."""
-        names = [("user", self._users.type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
+    def write_lists(
+        self, path: Path, blocks: Iterable[tuple[NDArray[np.int64] | list[str], Lists]], *, are_new: bool = False
+    ) -> int:
+        """Parquet with a row for each user and place: user, rank, item, score; how many users.
+
+        Users are numbers of known ones or, if they are new, names. Places without an item are left out.
+        """
+        user_type, num_users = pa.string() if are_new else self._users.type, 0
+        names = [("user", user_type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
         schema = pa.schema(names)
         with finished_file(path) as scratch, pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
             for users, (lists_UK, scores_UK) in blocks:
+                num_users += len(users)
                 is_item = lists_UK.ravel() > 0
+                user_names = pa.array(users, user_type) if are_new else self._users.take(pa.array(users))
                 ranks = np.tile(np.arange(1, lists_UK.shape[1] + 1, dtype=np.int32), len(users))
                 columns = [
-                    self._users.take(pa.array(np.repeat(users, lists_UK.shape[1])[is_item])),
+                    user_names.take(pa.array(np.repeat(np.arange(len(users)), lists_UK.shape[1])[is_item])),
                     pa.array(ranks[is_item]),
                     self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
                     pa.array(scores_UK.ravel()[is_item]),
                 ]
                 writer.write_table(pa.table(columns, schema=schema))
+        return num_users
 
 
 def _find(values: Any, name: str) -> int | None:
-    wanted: int | str | None
-    if pa.types.is_integer(values.type):
-        wanted = read_int(name)
-        if wanted is None:
-            return None
-    else:
-        wanted = name
-    place = pc.index(values, pa.scalar(wanted, values.type)).as_py()
+    wanted = _as_value(name, values.type)
+    place = -1 if wanted is None else pc.index(values, pa.scalar(wanted, values.type)).as_py()
     return None if place < 0 else int(place)
+
+
+def _as_value(name: str, kind: Any) -> int | str | None:
+    """A name as the values of a column are, None if it cannot be one of them."""
+    return read_int(name) if pa.types.is_integer(kind) else name
 
 
 def open_sequences(directory: Path) -> tuple[Sequences, NDArray[np.int64], Vocabulary]:
