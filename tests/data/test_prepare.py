@@ -1,9 +1,5 @@
 """Preparing against the published code where it is right, and against formulas where it is mended; and its bytes."""
 
-import errno
-import json
-import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -23,22 +19,14 @@ from recmill.data.criteo import CRITEO
 from recmill.data.prepare import PrepareJob, prepare
 from recmill.data.presets import PRESETS
 from recmill.data.split import find_days, split_by_day
-from recmill.errors import ConfigError, DataError
-from recmill.files import CHECKSUM
+from recmill.errors import ConfigError
+from tests.data.jobs import digests_of, job_of
 
 Array = NDArray[Any]
 
 
-def _job(data_dir: Path, out_dir: Path, **changes: Any) -> PrepareJob:
-    return PrepareJob(split_by_day(find_days(data_dir)), CRITEO, out_dir, **{"part_bytes": 40_000, **changes})
-
-
 def _load(out_dir: Path, kind: str, days: int = 3) -> list[Array]:
     return [np.load(out_dir / f"day_{day}_{kind}.npy") for day in range(days)]
-
-
-def _digests(manifest: dict[str, Any]) -> dict[str, str]:
-    return {name: facts[CHECKSUM] for name, facts in manifest["files"].items()}
 
 
 def _raw_values(data_dir: Path, days: list[int]) -> list[list[str]]:
@@ -78,7 +66,7 @@ def test_torchrec_presets_equal_torchrec(
     tiny_world_dir: Path, tmp_path: Path, upstream: Callable[[int], Path], preset: str, threshold: int
 ) -> None:
     """Ids and labels equal theirs bit for bit. Dense differs as named: our minimum is of all files, theirs of each."""
-    prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset))
+    prepare(job_of(tiny_world_dir, tmp_path / "out", preset_name=preset))
     theirs = upstream(threshold)
     for kind in ("sparse", "labels"):
         for actual, expected in zip(_load(tmp_path / "out", kind), _load(theirs, kind), strict=True):
@@ -106,7 +94,7 @@ def test_frequency_presets_follow_their_formula(
     tiny_world_dir: Path, tmp_path: Path, preset: str, min_count: int
 ) -> None:
     """Rows by falling count in the training days, ties as first seen; 0 for missing, 1 for the rest; log(x+3)."""
-    prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset))
+    prepare(job_of(tiny_world_dir, tmp_path / "out", preset_name=preset))
     training, everything = _raw_values(tiny_world_dir, [0, 1]), _raw_values(tiny_world_dir, [0, 1, 2])
     ids = np.concatenate(_load(tmp_path / "out", "sparse"))
     for column in range(26):
@@ -125,7 +113,7 @@ def test_oneflow_presets_follow_their_formula(
     tiny_world_dir: Path, tmp_path: Path, preset: str, modulo: int | None
 ) -> None:
     """The Scala tool's ids, each in its own table, and the row behind them for missing; log(x+2), of 0 if missing."""
-    manifest = prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset, modulo=modulo, store="parquet"))
+    manifest = prepare(job_of(tiny_world_dir, tmp_path / "out", preset_name=preset, modulo=modulo, store="parquet"))
     num_values = modulo or 40_000_000
     assert manifest["table_rows"] == [num_values + 1] * 26
     assert manifest["selection"] is None
@@ -153,7 +141,7 @@ def test_oneflow_presets_follow_their_formula(
 @pytest.mark.parametrize("preset", ["ray", "recmill"])
 def test_at_most_so_many_values_of_a_column_have_rows(tiny_world_dir: Path, tmp_path: Path, preset: str) -> None:
     """The most frequent; of equally frequent ones those that come first. However little memory there is to merge in."""
-    manifest = prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset, max_values=7, min_count=4))
+    manifest = prepare(job_of(tiny_world_dir, tmp_path / "out", preset_name=preset, max_values=7, min_count=4))
     training, everything = _raw_values(tiny_world_dir, [0, 1]), _raw_values(tiny_world_dir, [0, 1, 2])
     ids = np.concatenate(_load(tmp_path / "out", "sparse"))
     num_ties = 0
@@ -167,14 +155,16 @@ def test_at_most_so_many_values_of_a_column_have_rows(tiny_world_dir: Path, tmp_
     assert num_ties, "nothing was decided by who came first"
     assert manifest["selection"] == {"by_frequency": True, "min_count": 4, "max_values": 7}
     assert "the 7 most frequent of a column at most" in (tmp_path / "out" / "README.md").read_text()
-    small = _job(tiny_world_dir, tmp_path / "small", preset_name=preset, max_values=7, min_count=4, memory_bytes=9_000)
-    assert _digests(prepare(small)) == _digests(manifest)
+    small = job_of(
+        tiny_world_dir, tmp_path / "small", preset_name=preset, max_values=7, min_count=4, memory_bytes=9_000
+    )
+    assert digests_of(prepare(small)) == digests_of(manifest)
 
 
 def test_a_threshold_of_ones_own_is_the_presets_with_that_threshold(tiny_world_dir: Path, tmp_path: Path) -> None:
-    named = prepare(_job(tiny_world_dir, tmp_path / "named", preset_name="torchrec-freq3"))
-    given = prepare(_job(tiny_world_dir, tmp_path / "given", preset_name="torchrec", min_count=3))
-    different = {name for name, digest in _digests(named).items() if _digests(given)[name] != digest}
+    named = prepare(job_of(tiny_world_dir, tmp_path / "named", preset_name="torchrec-freq3"))
+    given = prepare(job_of(tiny_world_dir, tmp_path / "given", preset_name="torchrec", min_count=3))
+    different = {name for name, digest in digests_of(named).items() if digests_of(given)[name] != digest}
     assert different == {"README.md"}  # which tells the preset's name
 
 
@@ -194,7 +184,7 @@ def test_numbers_that_a_preset_has_no_use_for_are_refused(
     tiny_world_dir: Path, tmp_path: Path, preset: str, changes: dict[str, int], complaint: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        prepare(_job(tiny_world_dir, tmp_path / "out", preset_name=preset, **changes))
+        prepare(job_of(tiny_world_dir, tmp_path / "out", preset_name=preset, **changes))
     assert complaint in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -203,12 +193,12 @@ def test_the_cap_folds_ids_back(tiny_world_dir: Path, tmp_path: Path, monkeypatc
     """As published: an id beyond the largest table is taken modulo its rows."""
     from dataclasses import replace
 
-    whole = prepare(_job(tiny_world_dir, tmp_path / "whole", preset_name="torchrec"))
+    whole = prepare(job_of(tiny_world_dir, tmp_path / "whole", preset_name="torchrec"))
     rule = PRESETS["mlperf"].vocabulary
     assert rule is not None
     assert rule.cap == 40_000_000
     monkeypatch.setitem(PRESETS, "mlperf", replace(PRESETS["mlperf"], vocabulary=replace(rule, cap=50)))
-    capped = prepare(_job(tiny_world_dir, tmp_path / "capped", preset_name="mlperf"))
+    capped = prepare(job_of(tiny_world_dir, tmp_path / "capped", preset_name="mlperf"))
     assert capped["table_rows"] == [min(rows, 50) for rows in whole["table_rows"]]
     assert max(whole["table_rows"]) > 50
     folded = np.concatenate(_load(tmp_path / "whole", "sparse")) % np.array(capped["table_rows"])
@@ -218,7 +208,7 @@ def test_the_cap_folds_ids_back(tiny_world_dir: Path, tmp_path: Path, monkeypatc
 def test_torchrecs_own_reader_yields_our_rows(tiny_world_dir: Path, tmp_path: Path) -> None:
     from torchrec.datasets.criteo import InMemoryBinaryCriteoIterDataPipe
 
-    manifest = prepare(_job(tiny_world_dir, tmp_path / "out", preset_name="torchrec"))
+    manifest = prepare(job_of(tiny_world_dir, tmp_path / "out", preset_name="torchrec"))
     files = [[str(tmp_path / "out" / f"day_{d}_{kind}.npy") for d in (0, 1)] for kind in ("dense", "sparse", "labels")]
     pipe = InMemoryBinaryCriteoIterDataPipe(
         "train", *files, batch_size=100, rank=0, world_size=1, hashes=manifest["table_rows"]
@@ -234,8 +224,8 @@ def test_torchrecs_own_reader_yields_our_rows(tiny_world_dir: Path, tmp_path: Pa
 
 def test_parquet_holds_what_npy_does(tiny_world_dir: Path, tmp_path: Path) -> None:
     """Read by pyarrow and by polars, under OneFlow's names."""
-    prepare(_job(tiny_world_dir, tmp_path / "npy"))
-    manifest = prepare(_job(tiny_world_dir, tmp_path / "parquet", store="parquet"))
+    prepare(job_of(tiny_world_dir, tmp_path / "npy"))
+    manifest = prepare(job_of(tiny_world_dir, tmp_path / "parquet", store="parquet"))
     paths = [tmp_path / "parquet" / name for name, _, _ in manifest["subsets"]["train"]]
     assert len(paths) > 2
     names = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
@@ -254,17 +244,17 @@ def test_parquet_holds_what_npy_does(tiny_world_dir: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("seed", [None, 4])
 def test_bytes_do_not_depend_on_threads(tiny_world_dir: Path, tmp_path: Path, store: str, seed: int | None) -> None:
     runs = [
-        prepare(_job(tiny_world_dir, tmp_path / f"{jobs}", jobs=jobs, store=store, seed=seed)) for jobs in (1, 2, 5)
+        prepare(job_of(tiny_world_dir, tmp_path / f"{jobs}", jobs=jobs, store=store, seed=seed)) for jobs in (1, 2, 5)
     ]
-    assert _digests(runs[0]) == _digests(runs[1]) == _digests(runs[2])
+    assert digests_of(runs[0]) == digests_of(runs[1]) == digests_of(runs[2])
 
 
 def test_npy_bytes_do_not_depend_on_the_cut(tiny_world_dir: Path, tmp_path: Path) -> None:
     runs = [
-        prepare(_job(tiny_world_dir, tmp_path / f"{size}", seed=4, part_bytes=size))
+        prepare(job_of(tiny_world_dir, tmp_path / f"{size}", seed=4, part_bytes=size))
         for size in (9_000, 77_777, 1 << 30)
     ]
-    assert _digests(runs[0]) == _digests(runs[1]) == _digests(runs[2])
+    assert digests_of(runs[0]) == digests_of(runs[1]) == digests_of(runs[2])
 
 
 @pytest.mark.parametrize("store", ["npy", "parquet"])
@@ -272,7 +262,7 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_bytes(
     tiny_world_dir: Path, tmp_path: Path, store: str
 ) -> None:
     """Stopped at every record it writes, again and again, until it is through."""
-    whole = prepare(_job(tiny_world_dir, tmp_path / "whole", store=store, seed=2, part_bytes=150_000))
+    whole = prepare(job_of(tiny_world_dir, tmp_path / "whole", store=store, seed=2, part_bytes=150_000))
     num_stops = 0
     while True:
         calls = list[str]()
@@ -282,7 +272,7 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_bytes(
             if calls.count(stage) > 1 and done < total:
                 raise KeyboardInterrupt
 
-        job = _job(tiny_world_dir, tmp_path / "out", store=store, seed=2, part_bytes=150_000, jobs=1)
+        job = job_of(tiny_world_dir, tmp_path / "out", store=store, seed=2, part_bytes=150_000, jobs=1)
         object.__setattr__(job, "on_progress", stop_soon)
         try:
             stopped = prepare(job)
@@ -291,13 +281,13 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_bytes(
             num_stops += 1
             assert not (tmp_path / "out").exists()
     assert num_stops > 5
-    assert _digests(stopped) == _digests(whole)
+    assert digests_of(stopped) == digests_of(whole)
     assert not list(tmp_path.glob(".*"))
 
 
 def test_shuffling_moves_training_rows_only(tiny_world_dir: Path, tmp_path: Path) -> None:
-    prepare(_job(tiny_world_dir, tmp_path / "plain"))
-    prepare(_job(tiny_world_dir, tmp_path / "shuffled", seed=9, memory_bytes=1 << 20))
+    prepare(job_of(tiny_world_dir, tmp_path / "plain"))
+    prepare(job_of(tiny_world_dir, tmp_path / "shuffled", seed=9, memory_bytes=1 << 20))
     rows = {}
     for name in ("plain", "shuffled"):
         arrays = [np.concatenate(_load(tmp_path / name, kind)) for kind in ("dense", "sparse", "labels")]
@@ -309,7 +299,7 @@ def test_shuffling_moves_training_rows_only(tiny_world_dir: Path, tmp_path: Path
 
 
 def test_the_manifest_and_the_page_tell_what_is_there(tiny_world_dir: Path, tmp_path: Path) -> None:
-    manifest = prepare(_job(tiny_world_dir, tmp_path / "out"))
+    manifest = prepare(job_of(tiny_world_dir, tmp_path / "out"))
     labels = _load(tmp_path / "out", "labels")
     assert manifest["rows"] == {"train": 2000, "validation": 500, "test": 500}
     assert manifest["clicks"]["train"] == int(labels[0].sum() + labels[1].sum())
@@ -337,80 +327,10 @@ def test_the_order_of_the_halves_changes_their_use_and_no_byte(
     )
     assert (torchrec["first_half"], oneflow["first_half"]) == ("validation", "test")
     pages = {"README.md"}
-    assert {name: digest for name, digest in _digests(torchrec).items() if name not in pages} == {
-        name: digest for name, digest in _digests(oneflow).items() if name not in pages
+    assert {name: digest for name, digest in digests_of(torchrec).items() if name not in pages} == {
+        name: digest for name, digest in digests_of(oneflow).items() if name not in pages
     }
     assert torchrec["subsets"]["train"] == oneflow["subsets"]["train"]
     assert torchrec["subsets"]["validation"] == oneflow["subsets"]["test"] == [["day_2", 0, 500]]
     assert torchrec["subsets"]["test"] == oneflow["subsets"]["validation"] == [["day_2", 500, 1000]]
     assert torchrec["clicks"]["validation"] == oneflow["clicks"]["test"]
-
-
-def test_bad_lines_are_named_or_counted(tiny_world_dir: Path, tmp_path: Path) -> None:
-    data_dir = tmp_path / "data"
-    shutil.copytree(tiny_world_dir, data_dir)
-    with (data_dir / "day_1").open("a") as file:
-        file.write("2\tnonsense\n")
-    with pytest.raises(DataError, match=r"day_1:1001: "):
-        prepare(_job(data_dir, tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-    shutil.rmtree(tmp_path / ".out.preparing")
-    manifest = prepare(_job(data_dir, tmp_path / "out", bad_rows="skip"))
-    assert manifest["skipped_rows"] == 1
-    assert manifest["rows"]["train"] == 2000
-
-
-def test_other_settings_do_not_go_on_with_begun_work(tiny_world_dir: Path, tmp_path: Path) -> None:
-    def stop(stage: str, done: int, total: int) -> None:
-        if stage == "encode":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prepare(_job(tiny_world_dir, tmp_path / "out", on_progress=stop))
-    with pytest.raises(DataError, match=r"\.out\.preparing holds work that was begun with other settings"):
-        prepare(_job(tiny_world_dir, tmp_path / "out", preset_name="ray"))
-
-
-def test_a_full_disk_is_said_before_if_it_can_be_foreseen(
-    tiny_world_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
-    with pytest.raises(DataError, match=r"needs about .* GiB"):
-        prepare(_job(tiny_world_dir, tmp_path / "out"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_corrupts_nothing(tiny_world_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = prepare(_job(tiny_world_dir, tmp_path / "whole"))
-    written = 0
-
-    def full_after_a_while(descriptor: int, content: bytes, offset: int, write: Any = os.pwrite) -> int:
-        nonlocal written
-        written += len(content)
-        if written > 200_000:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return int(write(descriptor, content, offset))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", full_after_a_while)
-        with pytest.raises(DataError, match="is full; make room and run the same command again"):
-            prepare(_job(tiny_world_dir, tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-    assert _digests(prepare(_job(tiny_world_dir, tmp_path / "out"))) == _digests(whole)
-
-
-def test_an_occupied_directory_is_refused(tiny_world_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("keep me")
-    with pytest.raises(DataError, match="is not empty"):
-        prepare(_job(tiny_world_dir, tmp_path / "out"))
-    with pytest.raises(DataError, match="nothing that --overwrite may replace"):
-        prepare(_job(tiny_world_dir, tmp_path / "out"), overwrite=True)
-    (tmp_path / "out" / "mine.txt").rename(tmp_path / "out" / "manifest.json")
-    manifest = prepare(_job(tiny_world_dir, tmp_path / "out"), overwrite=True)
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text()) == manifest
-
-
-def test_an_unknown_preset_names_the_known_ones(tiny_world_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no preset 'torchrek'; choose from torchrec, "):
-        prepare(_job(tiny_world_dir, tmp_path / "out", preset_name="torchrek"))
