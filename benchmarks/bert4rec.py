@@ -54,7 +54,7 @@ def timed(step: Callable[[int], object], num_steps: int) -> float:
 
 
 def measure(sequences: Sequences, config: SequenceConfig, *, rounds: int, num_steps: int) -> Report:
-    """Both, turn by turn."""
+    """All three, turn by turn."""
     data = config.data
     order = WindowOrder("masked", data.max_length, 0, data.global_batch, config.seed, None)
     batches = list(itertools.islice(WindowStream(sequences, order, config.masking), 8))

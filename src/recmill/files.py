@@ -1,10 +1,11 @@
 """Files that are absent or complete: atomic writes, finished directories, free space, checksums."""
 
+import glob
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,9 +56,11 @@ def write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:
 
 
 @contextmanager
-def finished_dir(target: Path, *, overwrite: bool = False, sign: str | None = None) -> Iterator[Path]:
-    """Yield a scratch directory that becomes `target` only if the body succeeds; `sign`: see `refuse_occupied`."""
-    refuse_occupied(target, overwrite=overwrite, sign=sign)
+def finished_dir(
+    target: Path, *, overwrite: bool = False, is_ours: Callable[[Path], bool] | None = None
+) -> Iterator[Path]:
+    """Yield a scratch directory that becomes `target` only if the body succeeds; `is_ours`: see `refuse_occupied`."""
+    refuse_occupied(target, overwrite=overwrite, is_ours=is_ours)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -72,31 +75,41 @@ def finished_dir(target: Path, *, overwrite: bool = False, sign: str | None = No
 
 def replace_dir(finished: Path, target: Path) -> None:
     """Give a finished directory its name; what was there before is gone only when it stands."""
-    if not target.exists():
-        finished.rename(target)
-        return
-    replaced = target.with_name(f".{target.name}.{os.getpid()}.old")
-    target.rename(replaced)
+    if target.exists():
+        target.rename(target.with_name(f".{target.name}.{uuid4().hex[:12]}.old"))
     finished.rename(target)
-    shutil.rmtree(replaced)
+    for replaced in target.parent.glob(f".{glob.escape(target.name)}.*.old"):  # one that was killed here left its own
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
-def refuse_occupied(target: Path, *, overwrite: bool, sign: str | None = None, inputs: Iterable[Path] = ()) -> None:
-    """Complain if the directory holds what was not offered for replacement, has no `sign` of ours, or is read from."""
+def refuse_occupied(
+    target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool] | None = None, inputs: Iterable[Path] = ()
+) -> None:
+    """Complain if the directory holds what was not offered for replacement, is not ours to replace, or is read from."""
+    if target.is_symlink():
+        raise DataError(f"{target} is a link; name the directory itself, {target.resolve()}")
     if target.exists() and not target.is_dir():
         raise DataError(f"{target} is a file; a directory is to be written there")
     if not target.is_dir() or not any(target.iterdir()):
         return
     if not overwrite:
         raise DataError(f"{target} is not empty; choose another directory or pass --overwrite")
-    if sign is not None and not (target / sign).is_file():
+    if is_ours is not None and not is_ours(target):
         raise DataError(
-            f"{target} has no {sign} and so is nothing that --overwrite may replace; "
+            f"{target} is nothing that this command has written, and --overwrite will not replace it; "
             "choose another directory or remove it yourself"
         )
     for path in inputs:
         if path.resolve().is_relative_to(target.resolve()):
             raise DataError(f"{path} is read from, and --overwrite would replace {target}; choose another directory")
+
+
+def is_prepared(directory: Path) -> bool:
+    """Whether a directory says of itself that `recmill prepare` has written it."""
+    try:
+        return str(read_listing(directory).get("format", "")).startswith("recmill ")
+    except RunError:
+        return False
 
 
 def require_free_space(directory: Path, needed_bytes: int, purpose: str) -> None:

@@ -74,8 +74,11 @@ class Protocol(Settings):
 
     def resolved(self) -> dict[str, Any]:
         """Plain data in which nothing is left to a default."""
-        drawn = {"num_negatives": self.num_drawn} if self.num_drawn else {}
-        return {**self.model_dump(mode="json", exclude_none=True), **drawn}
+        plain = self.model_dump(mode="json", exclude_none=True)
+        if not self.num_drawn:
+            return plain
+        del plain["seen"]  # of drawn competitors none is known, and the item that came next is always among them
+        return {**plain, "num_negatives": self.num_drawn}
 
     @property
     def score_name(self) -> str:

@@ -98,6 +98,8 @@ def test_a_model_is_not_changed_by_judging_it(run_dir: Path, capsys: pytest.Capt
     assert (status, "a run is judged with the settings it was trained with" in err) == (2, True)
     status, out, _ = told(capsys, "evaluate", run_dir, "--set", "data.max_test_users=9")
     assert (status, "of 9 users, a part of them" in out, "markov" in out) == (0, True, True)
+    status, _, err = told(capsys, "evaluate", run_dir, "--set", "data.max_validation_users=9")
+    assert (status, "data.max_test_…" in err) == (2, True)
     status, _, err = told(capsys, "evaluate", run_dir, "--set", "protocol.candidate=full")
     assert (status, "protocol.candidate = " in err) == (2, True)
 
@@ -193,10 +195,19 @@ def test_lists_for_a_file_of_histories_are_those_for_each(
         assert rows["score"].to_list() == pytest.approx([each["score"] for each in alone], abs=1e-5)
     status, _, err = told(capsys, "recommend", run_dir, "--histories", path, "--out", out)
     assert (status, "lists.parquet is there already" in err) == (2, True)
-    for line, complaint in (("{", "is no JSON"), ('{"user": 1}', "is not of the form"), ("[]", "is not of the form")):
-        path.write_text(f'{{"user": "a", "history": [3]}}\n{line}\n')
+    bad_lines = {
+        "{": "is no JSON",
+        '{"user": 1}': "is not of the form",
+        "[]": "is not of the form",
+        '{"user": null, "history": [3]}': "is not of the form",
+        '{"user": "\\ud800", "history": [3]}': "is no JSON",
+        '{"user": 1, "history": 3}': "",
+    }
+    for line, complaint in bad_lines.items():
+        path.write_text(f'{{"user": "a", "history": [3]}}\n\n{line}\n')
         status, _, err = told(capsys, "recommend", run_dir, "--histories", path, "--out", tmp_path / "x.parquet")
-        assert (status, f"asked.jsonl:2: {line!r} {complaint}" in err) == (2, True), err
+        where = f"asked.jsonl:3: {line!r} {complaint}" if complaint else "asked.jsonl:3: 3 is no list of items"
+        assert (status, where in err) == (2, True), err
     assert not (tmp_path / "x.parquet").exists()
 
 
@@ -209,6 +220,12 @@ def test_what_a_recipe_says_can_be_taken_back(run_dir: Path, tmp_path: Path) -> 
     weights = [(tmp_path / name / "model" / "dense.safetensors").read_bytes() for name in ("full", "again")]
     assert weights[0] == weights[1]
     assert main(["train", "sasrec", *data, "--run", str(tmp_path / "x"), *sets, "--set", "dense.lr=none"]) == 2
+    partial = tmp_path / "partial.toml"
+    partial.write_text('[model]\nkind = "sasrec"\n[protocol]\ncutoffs = [5, 10]\n[loss]\nlabel_smoothing = 0.1\n')
+    more = [*sets, "--set", "protocol.candidates=uniform", "--set", "protocol.num_negatives=9"]
+    more += ["--set", "loss.label_smoothing=0.2"]
+    assert main(["train", "--config", str(partial), *data, "--run", str(tmp_path / "y"), *more]) == 0
+    assert "label_smoothing = 0.2" in (tmp_path / "y" / "config.toml").read_text()
 
 
 def test_a_refused_resume_leaves_the_run_as_it_was(

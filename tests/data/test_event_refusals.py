@@ -1,6 +1,7 @@
 """What a preparation of events does with files, values and rules that it cannot use."""
 
 import gzip
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from tests.data.events_oracle import sequences_of
 def test_a_parquet_file_without_the_column_or_with_a_hole_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "events.parquet"
     pl.DataFrame({"who": [1, None], "what": [1, 2]}).write_parquet(path)
-    for user, complaint in (("who", r"events.parquet: row 2 has no who"), ("whom", "whom")):
+    for user, complaint in (
+        ("who", r"events.parquet: row 2 has no who"),
+        ("whom", "unable to find column|whom.* not found"),
+    ):
         schema = EventSchema(format="parquet", user=user, item="what")
         with pytest.raises(DataError, match=complaint):
             prepared(path, EventRules(), tmp_path / user, schemas=(schema,))
@@ -26,11 +30,20 @@ def test_a_parquet_file_without_the_column_or_with_a_hole_is_refused(tmp_path: P
 UNREAL = [
     ({"who": [1.0, 1.5]}, {}, "row 2: who is 1.5, which is no integer"),
     ({"when": [1.0, 1.7]}, {}, "row 2: when is 1.7, which is no integer"),
+    ({"when": [2.0, float("nan")]}, {}, "row 2: when is nan, which is no int"),
     ({"when": [2.5, float("nan")]}, {"time_kind": "float"}, "row 2: when is nan, which is too large or no number"),
     ({"when": [2.5, 1e300]}, {"time_kind": "float"}, r"row 2: when is 1e\+?300, which is too large"),
     ({"who": ["a", ""]}, {"user_kind": "string"}, "row 2: who is '', which is no name"),
     ({"who": ["7", "x"]}, {}, "row 2: who is 'x', which is no int"),
     ({"who": [7, None]}, {}, "row 2 has no who"),
+    ({"who": [Decimal("1.0"), Decimal("1.5")]}, {}, "row 2: who is .*1.5.*, which is no integer"),
+    ({"who": [1.0, 1e19]}, {}, "row 2: who is 1e.19, which is no int"),
+    (
+        {"when": [5, 1_700_000_000_000_000]},
+        {"time_kind": "float"},
+        "row 2: when is 1700000000000000, which is too large",
+    ),
+    ({"when": ["5", "nan"]}, {"time_kind": "float"}, "row 2: when is 'nan', which is too large or no number"),
     ({"read": [1, 2]}, {}, "row 2: read is 2, and not 0 or 1"),
     ({"what": [[1], [2]]}, {}, r"column what is of type List\(Int64\), which is no int"),
 ]
@@ -80,8 +93,10 @@ def test_only_what_was_prepared_is_overwritten(tmp_path: Path) -> None:
     thesis = tmp_path / "mine" / "thesis.txt"
     thesis.parent.mkdir()
     thesis.write_text("years of work")
-    with pytest.raises(DataError, match=r"mine has no manifest.json and so is nothing that --overwrite may replace"):
-        prepared(path, EventRules(), thesis.parent)
+    for more in ("notes.txt", "manifest.json"):  # another program's manifest is none of ours
+        (thesis.parent / more).write_text('{"files": {}}')
+        with pytest.raises(DataError, match=r"mine is nothing that this command has written, and --overwrite will not"):
+            prepared(path, EventRules(), thesis.parent)
     assert thesis.read_text() == "years of work"
     prepared(path, EventRules(), tmp_path / "out")
     inside = tmp_path / "out" / "events.csv"
@@ -89,6 +104,32 @@ def test_only_what_was_prepared_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"events.csv is read from, and --overwrite would replace .*out"):
         prepared(inside, EventRules(), tmp_path / "out")
     assert inside.exists()
+
+
+def test_a_link_is_refused_and_what_it_names_stays(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "events.csv", random_rows(100))
+    before = as_expected(prepared(path, EventRules(), tmp_path / "real"))
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(DataError, match=r"link is a link; name the directory itself, .*real"):
+        prepared(path, EventRules(), tmp_path / "link")
+    assert as_expected(open_prepared_sequences(tmp_path / "real", verify=True)) == before
+
+
+def test_a_run_killed_between_its_name_and_its_end_leaves_nothing_that_is_taken_for_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_csv(tmp_path / "events.csv", random_rows(100))
+    before = as_expected(prepared(path, EventRules(), tmp_path / "out"))
+
+    def die(*_words: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("recmill.data.prepare_events.shutil.rmtree", die)
+        with pytest.raises(KeyboardInterrupt):
+            prepared(path, EventRules(), tmp_path / "out")
+    assert as_expected(prepared(path, EventRules(), tmp_path / "out")) == before
+    assert {each.name for each in tmp_path.iterdir()} == {"events.csv", "out"}
 
 
 def test_work_begun_with_other_rules_is_in_nobody_s_way_who_overwrites(tmp_path: Path) -> None:

@@ -60,10 +60,10 @@ def test_texts_as_users_and_items(tmp_path: Path) -> None:
     found = prepared(path, rules, tmp_path / "out", schemas=(schema,))
     assert as_expected(found) == sequences_of(rows, rules)
     assert found.vocabulary.find_user("ü7") is not None
-    assert found.vocabulary.find_item("item 3") == found.sequences.num_items - len(
+    assert found.vocabulary.find_items(["item 3"])[0] == found.sequences.num_items - len(
         [name for name in as_expected(found).items if str(name) > "item 3"]
     )
-    assert found.vocabulary.find_item("item 99") is None
+    assert found.vocabulary.find_items(["item 99"]).tolist() == [0]
 
 
 def test_parquet_gives_what_text_gives(tmp_path: Path) -> None:

@@ -72,10 +72,12 @@ def test_an_occupied_directory_is_refused(tiny_world_dir: Path, tmp_path: Path) 
     (tmp_path / "out" / "mine.txt").write_text("keep me")
     with pytest.raises(DataError, match="is not empty"):
         prepare(job_of(tiny_world_dir, tmp_path / "out"))
-    with pytest.raises(DataError, match="nothing that --overwrite may replace"):
+    with pytest.raises(DataError, match="nothing that this command has written"):
         prepare(job_of(tiny_world_dir, tmp_path / "out"), overwrite=True)
-    (tmp_path / "out" / "mine.txt").rename(tmp_path / "out" / "manifest.json")
+    (tmp_path / "out" / "mine.txt").unlink()
+    prepare(job_of(tiny_world_dir, tmp_path / "out", seed=3))
     manifest = prepare(job_of(tiny_world_dir, tmp_path / "out"), overwrite=True)
+    assert manifest["seed"] is None
     assert json.loads((tmp_path / "out" / "manifest.json").read_text()) == manifest
 
 

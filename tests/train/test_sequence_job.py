@@ -176,24 +176,19 @@ def test_a_model_learns_the_planted_chain(kind: str, tmp_path: Path) -> None:
     assert best - 0.12 < found < best + 0.04, "1,500 users leave a deviation of 0.01"
 
 
-@pytest.mark.parametrize("name", ["sasrec", "bert4rec"])
-def test_a_shipped_recipe_learns_the_planted_chain(name: str, tmp_path: Path) -> None:
-    """All that a recipe does to learn faster, at a size that a test can afford."""
+def test_the_shipped_bert4rec_learns_the_planted_chain(tmp_path: Path) -> None:
+    """All that the recipe does to learn faster, at a size that a test can afford."""
     world, data_dir = make_world(tmp_path, users=1500, rules=1)
-    size = [
-        "threads=1",
-        "model.embedding_dim=32",
-        "data.max_length=8",
-        "data.global_batch=32",
-        "model.dropout_frac=0.0",
-    ]
-    limits = ["stop.max_steps=1200", "stop.patience=0", "cadence.evaluate_every_steps=400"]
-    recipe = find_sequence_recipe(name)().model_dump(mode="json", exclude_none=True)
-    config = from_tree(SequenceConfig, with_assignments(recipe, [f"data.dir={str(data_dir)!r}", *size, *limits]))
-    results = run_sequence_job(config, tmp_path / "run")
-    found, best = results["test_of_best"]["ndcg@10"], world.test.ndcg
-    assert results["baselines"]["popularity"]["ndcg@10"] < 0.2
-    assert best - 0.1 < found < best + 0.04, "1,500 users leave a deviation of 0.01"
+    size = ["model.embedding_dim=32", "data.max_length=8", "data.global_batch=32", "model.dropout_frac=0.0"]
+    limits = ["threads=1", "stop.patience=0", "cadence.evaluate_every_steps=400"]
+    recipe = find_sequence_recipe("bert4rec")().model_dump(mode="json", exclude_none=True)
+    scores = list[float]()
+    for steps in (1, 1200):  # neighbours' vectors may know much before the first step
+        words = [f"data.dir={str(data_dir)!r}", *size, *limits, f"stop.max_steps={steps}"]
+        config = from_tree(SequenceConfig, with_assignments(recipe, words))
+        scores.append(run_sequence_job(config, tmp_path / f"run {steps}")["test_of_best"]["ndcg@10"])
+    assert scores[0] + 0.2 < scores[1]
+    assert world.test.ndcg - 0.1 < scores[1] < world.test.ndcg + 0.04, "1,500 users leave a deviation of 0.01"
 
 
 @pytest.mark.slow
@@ -322,6 +317,7 @@ def test_a_way_of_judging_that_the_data_cannot_have_leaves_no_run_behind(chains_
     words = ("model.kind=sasrec", "cadence.evaluate_every_steps=5", "stop.max_steps=10")
     with pytest.raises(ConfigError, match=r"stop.patience = 3 waits for a better validation, and no user of"):
         run_sequence_job(resolve(tmp_path / "last", *words, "stop.patience=3"), tmp_path / "run")
+    assert open_sequence_task(resolve(tmp_path / "last", *words, "stop.patience=3")).evaluate("test").tally.num_users
     assert not (tmp_path / "run").exists()
     results = run_sequence_job(resolve(tmp_path / "last", *words), tmp_path / "run")
     assert (results["validation"]["ndcg@10"], results["best"]) == (None, None)

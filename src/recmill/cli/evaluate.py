@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from recmill.cli import sequences
     from recmill.train.changes import refuse_other_model
 
-    refuse_other_model(args.assignments)
+    refuse_other_model(args.assignments, args.split)
     if sequences.holds_sequence_run(args.run_dir):
         return sequences.evaluate(args, find_weights(args))
     from recmill.cli.train import option_assignments

@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.everybody or args.histories is not None) != (args.out is not None):
         raise ConfigError("--all and --histories write a Parquet file, --out FILE; lists for one user are printed")
+    if args.k < 1:
+        raise ConfigError(f"-k {args.k}: a list has at least one item")
     if args.out is not None:
         refuse_existing(args.out)
     task = open_run(args)
@@ -70,14 +72,14 @@ def open_run(args: argparse.Namespace) -> "SequenceTask":
     """The task of a finished run with its weights: the best on validation if they were kept."""
     from recmill.cli.sequences import data_assignment, holds_sequence_run, run_config_with
     from recmill.train.checkpoint import read_model
-    from recmill.train.run import MODEL, find_best_model, has_best_model
+    from recmill.train.run import find_best_model, find_last_model, has_best_model
     from recmill.train.sequence_task import open_sequence_task
 
     if not holds_sequence_run(args.run_dir):
         raise RunError(f"{args.run_dir} is not the run directory of a sequence model")
     task = open_sequence_task(run_config_with(args.run_dir, data_assignment(args)), is_new=False)
     is_best = not args.last and has_best_model(args.run_dir)
-    read_model(find_best_model(args.run_dir) if is_best else args.run_dir / MODEL, task.state)
+    read_model(find_best_model(args.run_dir) if is_best else find_last_model(args.run_dir), task.state)
     return task
 
 

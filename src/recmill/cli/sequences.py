@@ -17,8 +17,8 @@ _CLICK_OPTIONS = {
     "bad_rows": "--bad-rows",
     "warm_start": "--warm-start",
 }
-# Settings that say what others of their section are about, and those that stay whatever is chosen.
-_CHOICES = {"loss": ("kind", ()), "protocol": ("candidates", ("cutoffs", "seed"))}
+# Settings that say what others of their section are about, their defaults, and what stays whatever is chosen.
+_CHOICES = {"loss": ("kind", "full", ()), "protocol": ("candidates", "full", ("cutoffs", "seed"))}
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
@@ -80,7 +80,7 @@ def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[s
     wanted = changes.get("model")
     kind = wanted.get("kind") if isinstance(wanted, dict) else None
     model = tree.get("model")
-    if model is None or kind not in list(SEQUENCE_CONFIGS) or kind == model["kind"]:
+    if not model or "kind" not in model or kind not in list(SEQUENCE_CONFIGS) or kind == model["kind"]:
         return tree
     before, after = SEQUENCE_CONFIGS[model["kind"]], SEQUENCE_CONFIGS[kind]
     defaults = {name: field.default for name, field in before.model_fields.items()}
@@ -95,9 +95,9 @@ def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[s
 def _without_other_choices(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The settings of a recipe or a run, without what they say for choices that the changes replace."""
     kept = dict(tree)
-    for section, (choice, shared) in _CHOICES.items():
+    for section, (choice, default, shared) in _CHOICES.items():
         wanted, before = changes.get(section), tree.get(section)
-        if isinstance(wanted, dict) and before and wanted.get(choice, before[choice]) != before[choice]:
+        if isinstance(wanted, dict) and before and choice in wanted and wanted[choice] != before.get(choice, default):
             kept[section] = {name: before[name] for name in shared if name in before}
     return kept
 

@@ -185,7 +185,7 @@ def write_chains(spec: ChainSpec, out_dir: Path, *, overwrite: bool = False) -> 
         _best_scores(items, offsets, rules, spec.noise, behind, scores)
         best.append(Best(*(float(mean) for mean in scores.mean(axis=0))))
     world = ChainWorld(len(items), *best)
-    with finished_dir(out_dir, overwrite=overwrite, sign=WORLD_FILE) as directory:
+    with finished_dir(out_dir, overwrite=overwrite, is_ours=lambda there: (there / WORLD_FILE).is_file()) as directory:
         _write_csv(directory / EVENTS_FILE, spec, lengths, items)
         write_atomic(directory / WORLD_FILE, json.dumps(_as_dict(spec, world), indent=1))
     return world

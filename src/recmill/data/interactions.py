@@ -128,16 +128,16 @@ def _as_text_would_be(
     kind, bad = schema.kind_of(role), {"and every event needs one": values.is_null()}
     if role == "time" and isinstance(values.dtype, pl.Datetime):
         return values.dt.epoch("us"), bad
-    if values.dtype.is_float() and kind != "string":
-        bad["which is too large or no number"] = ~(values.abs() < 2**43)
-        if kind == "int":
-            bad[f"which is no integer{way_out(role)}"] = values != values.round()
     try:
         read = values.cast(_TYPES[kind], strict=False)
     except pl.exceptions.PolarsError:
         column = getattr(schema, role)
         raise DataError(f"{path}: column {column} is of type {values.dtype}, which is no {kind}") from None
     bad[f"which is no {kind}"] = read.is_null()
+    if kind == "int" and values.dtype.is_numeric():
+        bad[f"which is no integer{way_out(role)}"] = read.cast(values.dtype, strict=False) != values
+    if kind == "float":
+        bad["which is too large or no number"] = ~(read.abs() < 2**43)
     if role == "is_read":
         bad["and not 0 or 1"] = ~read.is_between(0, 1)
     if kind == "string":

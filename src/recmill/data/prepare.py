@@ -41,7 +41,7 @@ from recmill.data.store.npy import NpyLayout
 from recmill.data.stream import Reader
 from recmill.data.vocab import Vocabulary, VocabularyWriter
 from recmill.errors import BadRowError, ConfigError, DataError
-from recmill.files import MANIFEST, refuse_occupied, require_free_space
+from recmill.files import is_prepared, refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
 
 StoreName = Literal["npy", "parquet"]
@@ -133,7 +133,7 @@ class PrepareJob:
 
 def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
-    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST, inputs=job.paths)
+    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_prepared, inputs=job.paths)
     keep_freed_memory()  # every piece of text is parsed into as much memory as the one before
     if not job.parts:
         raise DataError("the files hold no line; there is nothing to prepare")
@@ -156,8 +156,7 @@ class _Preparation:
         self._job = job
         self._stages = Stages(job.work_dir, job.plan(), jobs=job.jobs, overwrite=overwrite, on_progress=job.on_progress)
         self._weights = [part.segment.num_bytes for part in job.parts]
-        self._result_dir = job.work_dir / "result"
-        self._result_dir.mkdir(exist_ok=True)
+        self._result_dir = self._stages.result_dir
 
     def run(self) -> Record:
         """All stages, and the manifest of the result."""

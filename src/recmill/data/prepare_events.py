@@ -30,6 +30,7 @@ from recmill.data.store.arrow import Vocabulary, open_sequences, write_items, wr
 from recmill.errors import DataError
 from recmill.files import (
     MANIFEST,
+    is_prepared,
     read_manifest,
     refuse_occupied,
     replace_dir,
@@ -67,7 +68,7 @@ class EventJob:
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
     paths = find_event_files(job.data)
-    refuse_occupied(job.out_dir, overwrite=overwrite, sign=MANIFEST, inputs=paths)
+    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_prepared, inputs=paths)
     require_free_space(job.out_dir.parent, 3 * sum(path.stat().st_size for path in paths), f"preparing {job.out_dir}")
     preparation = _Preparation(job, paths, overwrite=overwrite)
     try:
@@ -113,8 +114,7 @@ class _Preparation:
             "sources": {str(path.resolve()): [path.stat().st_size, path.stat().st_mtime_ns] for path in paths},
         }
         self._stages = Stages(job.work_dir, self._plan, jobs=job.jobs, overwrite=overwrite, on_progress=job.on_progress)
-        self._result_dir = job.work_dir / "result"
-        self._result_dir.mkdir(exist_ok=True)
+        self._result_dir = self._stages.result_dir
 
     def run(self) -> Record:
         """All stages, and the manifest of the result."""

@@ -38,6 +38,7 @@ class Stages:
         on_progress: OnProgress = say_nothing,
     ) -> None:
         self.directory = directory
+        self.result_dir = directory / "result"
         self._jobs = jobs
         self._on_progress = on_progress
         path = directory / PLAN
@@ -48,7 +49,9 @@ class Stages:
                     "run the command it was begun with, or pass --overwrite to begin anew"
                 )
             shutil.rmtree(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not self.result_dir.is_dir():
+            shutil.rmtree(directory)  # it was given its name, by a run that was killed before it had cleaned up
+        self.result_dir.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(plan, indent=1))
 
     def run(self, stage: str, weights: Sequence[int], work: Callable[[int], Record]) -> list[Record]:

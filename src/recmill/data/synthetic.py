@@ -23,6 +23,7 @@ from recmill.files import finished_dir, require_free_space
 from recmill.metrics import ClickMetrics
 
 WORLD_FILE = "world.json"
+
 BYTES_PER_ROW = 260
 CHUNK_ROWS = 16_384
 METRIC_BYTES = 64 * 2**20  # for each of six accumulators
@@ -163,7 +164,7 @@ def write_criteo(
         raise ConfigError(f"threads = {threads} is refused: it is 1 or more")
     require_free_space(out_dir, spec.rows * BYTES_PER_ROW, f"a synthetic log of {spec.rows:,} rows")
     with (
-        finished_dir(out_dir, overwrite=overwrite, sign=WORLD_FILE) as scratch_dir,
+        finished_dir(out_dir, overwrite=overwrite, is_ours=lambda there: (there / WORLD_FILE).is_file()) as scratch_dir,
         ThreadPoolExecutor(threads) as pool,
     ):
         answer = _find_answer(spec)

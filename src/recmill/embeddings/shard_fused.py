@@ -72,9 +72,9 @@ def _to_torchrec(plan: ShardPlan, device: str) -> ShardingPlan:
 def with_optimizer(module: M, optimizer: TableOptimizer, world: World) -> M:
     """The tables with the rule that will move them, fused into the backward pass."""
     refuse_rule(optimizer, world.device)
-    # the accumulator's first value is set with the first values: FBGEMM has no such setting
-    set_elsewhere = ("initial_accumulator", "momentum", "weight_decay")
-    numbers = {name: number for name, number in optimizer.numbers.items() if name not in set_elsewhere}
+    # the accumulator's first value is set with the first values, for which FBGEMM has no setting; the others are 0
+    passed_over = ("initial_accumulator", "momentum", "weight_decay")
+    numbers = {name: number for name, number in optimizer.numbers.items() if name not in passed_over}
     betas = {"betas": (numbers.pop("beta1"), numbers.pop("beta2"))} if "beta1" in numbers else {}
     apply_optimizer_in_backward(
         _OPTIMIZERS[optimizer.kind], module.parameters(), {"lr": optimizer.lr, **numbers, **betas}

@@ -12,7 +12,7 @@ AnyConfig = TrainConfig | SequenceConfig
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
 CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches", "sharding.")
 # What may differ when a run is judged: whom, and how; never the model.
-CHANGEABLE_ON_EVALUATION = ("protocol.", "data.eval_batch", "data.max_validation_", "data.max_test_", "threads")
+CHANGEABLE_ON_EVALUATION = ("protocol.", "data.eval_batch", "data.max_{split}_", "threads")
 
 
 def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:
@@ -28,11 +28,12 @@ def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:
         )
 
 
-def refuse_other_model(assignments: Sequence[str]) -> None:
-    """Complain about `section.key=value`s that say how a run is trained, where it is only judged."""
+def refuse_other_model(assignments: Sequence[str], split: str) -> None:
+    """Complain about `section.key=value`s that say how a run is trained, where it is only judged on a split."""
+    allowed = tuple(key.format(split=split) for key in CHANGEABLE_ON_EVALUATION)
     for assignment in assignments:
-        if not assignment.strip().startswith(CHANGEABLE_ON_EVALUATION):
+        if not assignment.strip().startswith(allowed):
             raise ConfigError(
                 f"--set {assignment}: a run is judged with the settings it was trained with; what may be set is "
-                f"{', '.join(f'{key}…' if key[-1] in '._' else key for key in CHANGEABLE_ON_EVALUATION)}"
+                f"{', '.join(f'{key}…' if key[-1] in '._' else key for key in allowed)}"
             )

@@ -289,7 +289,7 @@ def _refuse_other_rows(directory: Path, manifest: dict[str, Any], state: State) 
     if manifest.get("rows") != state.rows_hash:
         raise RunError(
             f"{directory} was trained on other columns, table sizes or items than the settings and the data have here; "
-            "its rows would stand for something else"
+            "its rows would stand for something else (or an older version has saved it)"
         )
 
 

@@ -60,7 +60,7 @@ def split_names(text: str) -> list[str]:
 
 def _as_names(values: object, where: str) -> list[str]:
     if not isinstance(values, list) or not all(type(value) in (int, str) for value in values):
-        raise DataError(f"{where}: {values!r} is no list of items, which are texts or integers")
+        raise DataError(f"{where}: {repr(values)[:_SHOWN]} is no list of items, which are texts or integers")
     return [str(value) for value in values]
 
 
@@ -80,8 +80,6 @@ def read_history(prepared: PreparedSequences, names: Sequence[str]) -> History:
 
 def recommend(scorer: Scorer, histories: Sequence[NDArray[np.int64]], num_items: int, length: int) -> Lists:
     """The best items for each history that are not in it."""
-    if length < 1:
-        raise ConfigError(f"-k {length}: a list has at least one item")
     lengths = np.array([len(history) for history in histories], np.int64)
     ids = np.concatenate(histories)
     scores = scorer.score(ids, lengths)
@@ -108,7 +106,8 @@ def recommend_to_new(
     """Block by block: the users of a file of histories, without those who have no known item, and their lists."""
     num_items, asked = prepared.sequences.num_items, read_asked(path)
     while block := list(islice(asked, block_size(num_items, eval_batch))):
-        found = [prepared.vocabulary.find_items(names) for _, names in block]
+        ids_of_all = prepared.vocabulary.find_items([name for _, names in block for name in names])
+        found = np.split(ids_of_all, np.cumsum([len(names) for _, names in block])[:-1])
         known = [(user, ids[ids > 0]) for (user, _), ids in zip(block, found, strict=True) if (ids > 0).any()]
         if known:
             users, histories = zip(*known, strict=True)
@@ -119,15 +118,19 @@ def read_asked(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The users and items of a file with lines of `{"user": "anna", "history": [12, 7]}`, oldest item first."""
     if not path.is_file():
         raise DataError(f"there is no file {path}")
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, start=1):
-            where = f"{path}:{number}"
-            try:
-                told = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{where}: {line[:_SHOWN].rstrip()!r} is no JSON: {error}") from None
-            if not isinstance(told, dict) or told.keys() != {"user", "history"}:
-                raise DataError(
-                    f'{where}: {line[:_SHOWN].rstrip()!r} is not of the form {{"user": "anna", "history": [12, 7]}}'
-                )
-            yield str(told["user"]), _as_names(told["history"], where)
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if raw.strip():
+                yield _read_asked(raw, f"{path}:{number}")
+
+
+def _read_asked(raw: bytes, where: str) -> tuple[str, list[str]]:
+    shown = repr(raw[:_SHOWN].decode(errors="backslashreplace").rstrip())
+    try:
+        told = json.loads(raw)
+        json.dumps(told, ensure_ascii=False).encode()  # JSON may name halves of characters, which no text can hold
+    except ValueError as error:
+        raise DataError(f"{where}: {shown} is no JSON: {error}") from None
+    if not isinstance(told, dict) or told.keys() != {"user", "history"} or type(told["user"]) not in (int, str):
+        raise DataError(f'{where}: {shown} is not of the form {{"user": "anna", "history": [12, 7]}}')
+    return str(told["user"]), _as_names(told["history"], where)

@@ -30,7 +30,7 @@ MODEL = "model"
 
 @contextmanager
 def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: bool) -> Iterator[None]:
-    """A run directory that is this run's alone, with its settings and environment."""
+    """A run directory that is this run's alone; a new one has its settings."""
     refuse_file(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     with locked(run_dir):

@@ -12,6 +12,7 @@ from recmill.train.limits import expected_rows
 from recmill.train.loop import train
 from recmill.train.run import MODEL, RESULTS, Run, opened_run_dir
 from recmill.train.sequence_config import SequenceConfig
+from recmill.train.sequence_evaluate import refuse_unfit_protocol
 from recmill.train.sequence_sharding import spread_kind
 from recmill.train.sequence_task import SequenceTask, open_sequence_task
 from recmill.world import joined, read_world
@@ -26,6 +27,7 @@ def run_sequence_job(
     with joined(world, is_sharded=kind is not None) as group, ExitStack() as stack:
         with group.together():  # a mistake in the settings or the data leaves no directory behind
             task = open_sequence_task(config, group, kind)
+            refuse_unfit_protocol(config, task.prepared.sequences)
         with group.together():
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))

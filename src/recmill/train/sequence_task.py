@@ -36,7 +36,6 @@ from recmill.train.sequence_evaluate import (
     cut_blocks,
     judge,
     read_transitions,
-    refuse_unfit_protocol,
 )
 from recmill.train.sequence_sharding import plan_items
 from recmill.train.sequence_step import (
@@ -165,7 +164,6 @@ def open_sequence_task(
         )
     use_threads(config.threads)
     prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
-    refuse_unfit_protocol(config, prepared.sequences)
     identity = DataIdentity(prepared.vocabulary.items_hash, stated_checksum(prepared.manifest["files"][SEQUENCES]))
     num_items = prepared.sequences.num_items
     plan = plan_items(config, num_items, kind, group.world.size) if kind else None

@@ -69,12 +69,9 @@ class Vocabulary:
 
     def find_user(self, name: str) -> int | None:
         """The number of a user."""
-        return _find(self._users, name)
-
-    def find_item(self, name: str) -> int | None:
-        """The id, 1 or more, of an item that occurs in training events."""
-        place = _find(self._items, name)
-        return None if place is None else place + 1
+        wanted = _as_value(name, self._users.type)
+        place = -1 if wanted is None else pc.index(self._users, pa.scalar(wanted, self._users.type)).as_py()
+        return None if place < 0 else int(place)
 
     def find_items(self, names: Sequence[str]) -> NDArray[np.int64]:
         """The ids of some items; 0 for those that no training event has."""
@@ -117,12 +114,6 @@ class Vocabulary:
                 ]
                 writer.write_table(pa.table(columns, schema=schema))
         return num_users
-
-
-def _find(values: Any, name: str) -> int | None:
-    wanted = _as_value(name, values.type)
-    place = -1 if wanted is None else pc.index(values, pa.scalar(wanted, values.type)).as_py()
-    return None if place < 0 else int(place)
 
 
 def _as_value(name: str, kind: Any) -> int | str | None:
