@@ -78,7 +78,8 @@ def replace_dir(finished: Path, target: Path) -> None:
     if target.exists():
         target.rename(target.with_name(f".{target.name}.{uuid4().hex[:12]}.old"))
     finished.rename(target)
-    for replaced in target.parent.glob(f".{glob.escape(target.name)}.*.old"):  # one that was killed here left its own
+    # a run that was killed at this place before has left one behind too
+    for replaced in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 12}.old"):
         shutil.rmtree(replaced, ignore_errors=True)
 
 

@@ -72,14 +72,14 @@ def open_run(args: argparse.Namespace) -> "SequenceTask":
     """The task of a finished run with its weights: the best on validation if they were kept."""
     from recmill.cli.sequences import data_assignment, holds_sequence_run, run_config_with
     from recmill.train.checkpoint import read_model
-    from recmill.train.run import find_best_model, find_last_model, has_best_model
+    from recmill.train.run import find_kept_best, find_last_model
     from recmill.train.sequence_task import open_sequence_task
 
     if not holds_sequence_run(args.run_dir):
         raise RunError(f"{args.run_dir} is not the run directory of a sequence model")
     task = open_sequence_task(run_config_with(args.run_dir, data_assignment(args)), is_new=False)
-    is_best = not args.last and has_best_model(args.run_dir)
-    read_model(find_best_model(args.run_dir) if is_best else find_last_model(args.run_dir), task.state)
+    best = None if args.last else find_kept_best(args.run_dir)
+    read_model(best or find_last_model(args.run_dir), task.state)
     return task
 
 

@@ -74,12 +74,19 @@ def read_run_config(run_dir: Path) -> TrainConfig:
     return from_tree(TrainConfig, read_toml(run_dir / CONFIG))
 
 
-def has_best_model(run_dir: Path) -> bool:
-    """Whether a finished run has kept the weights of its best evaluation."""
+def find_kept_best(run_dir: Path) -> Path | None:
+    """The weights of the best evaluation of a finished run, if it has kept them."""
     if not (run_dir / RESULTS).is_file():
         raise RunError(f"{run_dir} has no {RESULTS}: the run is not finished; go on with --resume")
     best = json.loads((run_dir / RESULTS).read_text())["best"]
-    return best is not None and best["model"] is not None
+    return None if best is None or best["model"] is None else run_dir / str(best["model"])
+
+
+def find_best_model(run_dir: Path) -> Path:
+    """The weights of the best evaluation of a finished run."""
+    if (best := find_kept_best(run_dir)) is None:
+        raise RunError(f"{run_dir} kept no best weights (cadence.keep_best); judge the last ones without --best")
+    return best
 
 
 def find_last_model(run_dir: Path) -> Path:
@@ -87,13 +94,6 @@ def find_last_model(run_dir: Path) -> Path:
     if not (run_dir / MODEL).is_dir():
         raise RunError(f"{run_dir} has no {MODEL}: the run is not finished; go on with --resume")
     return run_dir / MODEL
-
-
-def find_best_model(run_dir: Path) -> Path:
-    """The weights of the best evaluation of a finished run."""
-    if not has_best_model(run_dir):
-        raise RunError(f"{run_dir} kept no best weights (cadence.keep_best); judge the last ones without --best")
-    return run_dir / str(json.loads((run_dir / RESULTS).read_text())["best"]["model"])
 
 
 class Run:
