@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.made_up import make_up
+from benchmarks.made_up import count_items, make_up
 from benchmarks.plain_bert4rec import PlainBert4Rec, gathered_loss, plain_loss, take_step
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.data.prepare_events import open_prepared_sequences
@@ -27,7 +27,6 @@ from recmill.data.sequences import Masking, SequenceBatch, Sequences, WindowOrde
 from recmill.models.bert4rec import Bert4RecConfig
 from recmill.train.assemble import use_threads
 from recmill.train.sequence_config import SequenceConfig, SequenceData
-from recmill.train.sequence_evaluate import count_items
 from recmill.train.sequence_step import build_sequence_parts, take_sequence_step
 
 WARM_STEPS = 1

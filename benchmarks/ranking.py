@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from benchmarks.made_up import make_up
+from benchmarks.made_up import count_items, make_up
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.data.sequences import Sequences, heldout_users, read_histories
 from recmill.models.sasrec import SasRecConfig
 from recmill.ranking import Judge, Protocol
 from recmill.train.assemble import use_threads
 from recmill.train.sequence_config import SequenceConfig
-from recmill.train.sequence_evaluate import count_items, cut_blocks, judge
+from recmill.train.sequence_evaluate import cut_blocks, judge
 from recmill.train.sequence_step import SequenceParts, build_sequence_parts
 
 

@@ -103,6 +103,11 @@ class Known(NamedTuple):
     ids: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
+    @staticmethod
+    def of(ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> "Known":
+        """So many of the ids for each user."""
+        return Known(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
 
 @njit(nogil=True, cache=True)
 def _top(scores: NDArray[np.float32], out: NDArray[np.int64]) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recmill.cli.train import Verbs
+from recmill.cli.train import Verbs, add_set_option
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -23,14 +23,7 @@ def add_parser(verbs: Verbs) -> None:
     weights.add_argument("--best", action="store_true", help="the weights with the best validation score, not the last")
     weights.add_argument("--model", type=Path, metavar="DIR", help="the weights of this checkpoint or model directory")
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="assignments",
-        metavar="KEY=VALUE",
-        help="how to judge, if not as the run did, for instance protocol.candidates=popularity of sequences",
-    )
+    add_set_option(parser, "how to judge, if not as the run did, e.g. protocol.candidates=popularity of sequences")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run_verb=run)
 

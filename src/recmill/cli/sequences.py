@@ -17,8 +17,8 @@ _CLICK_OPTIONS = {
     "bad_rows": "--bad-rows",
     "warm_start": "--warm-start",
 }
-# Settings that say what others of their section are about, their defaults, and what stays whatever is chosen.
-_CHOICES = {"loss": ("kind", "full", ()), "protocol": ("candidates", "full", ("cutoffs", "seed"))}
+# Settings that say what others of their section are about, and what stays whatever is chosen.
+_CHOICES = {"loss": ("kind", ()), "protocol": ("candidates", ("cutoffs", "seed"))}
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
@@ -95,9 +95,9 @@ def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[s
 def _without_other_choices(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The settings of a recipe or a run, without what they say for choices that the changes replace."""
     kept = dict(tree)
-    for section, (choice, default, shared) in _CHOICES.items():
-        wanted, before = changes.get(section), tree.get(section)
-        if isinstance(wanted, dict) and before and choice in wanted and wanted[choice] != before.get(choice, default):
+    for section, (choice, shared) in _CHOICES.items():
+        wanted, before = changes.get(section), tree.get(section, {})
+        if isinstance(wanted, dict) and {choice} <= wanted.keys() & before.keys() and wanted[choice] != before[choice]:
             kept[section] = {name: before[name] for name in shared if name in before}
     return kept
 

@@ -115,8 +115,13 @@ class EventRules(Settings):
         """Plain data in which nothing is left to a default."""
         rules = self.model_dump(mode="json", exclude_none=True)
         if self.split == "time":
-            rules |= {"validation_frac": round(self.heldout_frac - self.last_frac, 9), "test_frac": self.last_frac}
+            rules |= {"validation_frac": self.middle_frac, "test_frac": self.last_frac}
         return rules
+
+    @property
+    def middle_frac(self) -> float:
+        """The share of events between the two cuts."""
+        return self.validation_frac or 0.1
 
     @property
     def last_frac(self) -> float:
@@ -126,7 +131,7 @@ class EventRules(Settings):
     @property
     def heldout_frac(self) -> float:
         """The share of events behind the first cut."""
-        return (self.validation_frac or 0.1) + self.last_frac
+        return self.middle_frac + self.last_frac
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def recommend(scorer: Scorer, histories: Sequence[NDArray[np.int64]], num_items:
     lengths = np.array([len(history) for history in histories], np.int64)
     ids = np.concatenate(histories)
     scores = scorer.score(ids, lengths)
-    hide_known(scores, Known(ids, np.concatenate([[0], np.cumsum(lengths)])))
+    hide_known(scores, Known.of(ids, lengths))
     places = np.empty((len(histories), min(length, num_items)), np.int64)
     take_top(scores, places)
     listed = np.take_along_axis(scores, np.maximum(places, 0), axis=1)

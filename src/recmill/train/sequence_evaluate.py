@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.sequences import Heldout, Histories, Sequences, heldout_users, read_histories
+from recmill.data.sequences import Heldout, Sequences, heldout_users, read_histories
 from recmill.data.split import SplitName
 from recmill.errors import ConfigError
 from recmill.models.baselines import Scorer
@@ -52,18 +52,6 @@ class SequenceEvaluation:
         )
 
 
-def count_items(sequences: Sequences) -> NDArray[np.int64]:
-    """(V): how often each item occurs in training events."""
-    counts = np.zeros(sequences.num_items + 1, np.int64)
-    starts = sequences.offsets[:-1]
-    step = 1 << 16  # users at a time: what is mapped need not be in memory at once
-    for first in range(0, sequences.num_users, step):
-        lengths = sequences.train_lengths[first : first + step].astype(np.int64)
-        places = np.repeat(starts[first : first + step] - (np.cumsum(lengths) - lengths), lengths)
-        counts += np.bincount(sequences.events[places + np.arange(len(places))], minlength=len(counts))
-    return counts[1:]
-
-
 def choose_users(sequences: Sequences, split: Heldout, limit: int) -> NDArray[np.int64]:
     """The users of a split, or so many of them, always the same."""
     users = heldout_users(sequences, split)
@@ -89,13 +77,8 @@ def judge(
     """Rank what came next for each user; scores exist for one block of users at a time."""
     for users in blocks:
         some = read_histories(sequences, split, users)
-        sums.take(some.users, scorer.score(some.ids, some.lengths), some.targets, known_items(some))
+        sums.take(some.users, scorer.score(some.ids, some.lengths), some.targets, Known.of(some.ids, some.lengths))
     return sums.tally
-
-
-def known_items(some: Histories) -> Known:
-    """What users did before the event to be predicted, as a judge takes it."""
-    return Known(some.ids, np.concatenate([[0], np.cumsum(some.lengths)]))
 
 
 def refuse_unfit_protocol(config: SequenceConfig, sequences: Sequences) -> None:
@@ -111,8 +94,8 @@ def refuse_unfit_protocol(config: SequenceConfig, sequences: Sequences) -> None:
     for split in splits:
         users = heldout_users(sequences, split)
         long_enough = sequences.target_places(split)[users] >= sequences.num_items - config.protocol.num_drawn
-        known = known_items(read_histories(sequences, split, users[long_enough]))
-        refuse_too_few(config.protocol, sequences.num_items, known)
+        some = read_histories(sequences, split, users[long_enough])
+        refuse_too_few(config.protocol, sequences.num_items, Known.of(some.ids, some.lengths))
 
 
 def read_transitions(sequences: Sequences) -> Transitions:
