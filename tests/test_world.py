@@ -165,3 +165,13 @@ def test_two_processes_meet(tmp_path: Path) -> None:
         pair.append(subprocess.Popen([sys.executable, str(WORKER), str(tmp_path)], env={**os.environ, **words}))
     assert [process.wait(timeout=100) for process in pair] == [0, 0]
     assert_all_met(tmp_path, 2)
+
+
+@pytest.mark.parametrize(("size", "told"), [("1", "done\nlast act\n"), ("2", "done\n")])
+def test_one_of_several_processes_leaves_without_the_last_acts_of_others(size: str, told: str) -> None:
+    program = (
+        "import atexit; from recmill.world import leave; atexit.register(print, 'last act'); print('done'); leave(3)"
+    )
+    environment = {**os.environ, "WORLD_SIZE": size}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (3, told, "")

@@ -1,10 +1,8 @@
 """`python -m recmill` and the `recmill` command."""
 
-import sys
-
-from recmill.cli.main import main
+from recmill.cli.main import run as main
 
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import MutableMapping, Sequence
+from typing import NoReturn
 
 from recmill.cli import (
     audit,
@@ -80,3 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"recmill: {type(error).__name__}: {error}", file=sys.stderr)
         print("recmill: this was not foreseen; run again with `recmill --debug ...` to see where", file=sys.stderr)
         return 1
+
+
+def run() -> NoReturn:
+    """Run the command line and end the process with its status."""
+    status = main()
+    from recmill.world import leave  # numpy behind it is not for those who ask for --help
+
+    leave(status)
