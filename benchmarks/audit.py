@@ -17,12 +17,12 @@ import polars as pl
 
 from benchmarks.read import polars_frame
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
-from recmill.data.audit import AuditInput, audit_files
-from recmill.data.audit_report import AuditReport, Limits
-from recmill.data.criteo import CRITEO
-from recmill.data.profile import NUM_TOP_VALUES, QUANTILES
-from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.data.audit.audit import AuditInput, audit_files
+from recmill.data.audit.profile import NUM_TOP_VALUES, QUANTILES
+from recmill.data.audit.report import AuditReport, Limits
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
 from recmill.memory import keep_freed_memory
+from recmill.settings.criteo import CRITEO
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from benchmarks.made_up import count_items, make_up
 from benchmarks.plain_bert4rec import PlainBert4Rec, gathered_loss, plain_loss, take_step
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
-from recmill.data.prepare_events import open_prepared_sequences
-from recmill.data.sequences import Masking, SequenceBatch, Sequences, WindowOrder, WindowStream
-from recmill.models.bert4rec import Bert4RecConfig
-from recmill.train.assemble import use_threads
-from recmill.train.sequence_config import SequenceConfig, SequenceData
-from recmill.train.sequence_step import build_sequence_parts, take_sequence_step
+from recmill.data.events.prepare import open_prepared_sequences
+from recmill.data.events.windows import Masking, SequenceBatch, Sequences, WindowOrder, WindowStream
+from recmill.models.sequence.bert4rec import Bert4RecConfig
+from recmill.settings.sequences import SequenceConfig, SequenceData
+from recmill.training.click.assemble import use_threads
+from recmill.training.sequence.step import build_sequence_parts, take_sequence_step
 
 WARM_STEPS = 1
 LossOf = Callable[[PlainBert4Rec, torch.Tensor, torch.Tensor], torch.Tensor]

@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Report
 from recmill.cli.train import taken_over
-from recmill.config import from_tree, laid_over
 from recmill.data.batch import Columns, join_columns
-from recmill.data.config import DataConfig
-from recmill.data.opening import open_splits
-from recmill.data.prepare import PrepareJob, prepare
-from recmill.data.prepared import Prepared
-from recmill.data.split import SplitName
-from recmill.data.stream import Order, Stream
+from recmill.data.logs.opening import open_splits
+from recmill.data.logs.split import SplitName
+from recmill.data.prepared.directory import Prepared
+from recmill.data.prepared.prepare import PrepareJob, prepare
+from recmill.data.stream.stream import Order, Stream
 from recmill.errors import DataError, MissingExtra
 from recmill.metrics import ClickMetrics
-from recmill.models.kind import without_other_kind
 from recmill.recipes import find_recipe
-from recmill.train.config import TrainConfig
-from recmill.train.job import run_job
+from recmill.settings.click_models import without_other_kind
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.data import DataConfig
+from recmill.settings.tree import from_tree, laid_over
+from recmill.training.job import run_job
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SAMPLE = CHECKOUT / ".." / "shared" / "data" / "criteo" / "kaggle_sample_117k.txt.gz"

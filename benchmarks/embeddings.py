@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
-from recmill.data.criteo import capped_table_rows
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.errors import MissingExtra
-from recmill.train.assemble import use_threads
+from recmill.settings.criteo import capped_table_rows
+from recmill.training.click.assemble import use_threads
 
 LR, EPS = 0.01, 1e-8
 STEPS_PER_TURN = 10

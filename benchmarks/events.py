@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.plain_events import prepare_with_pandas
 from benchmarks.prepare import TELL_PEAK
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
-from recmill.data.events import EVENT_PRESETS
-from recmill.data.prepare_events import EventJob, open_prepared_sequences, prepare_events
+from recmill.data.events.prepare import EventJob, open_prepared_sequences, prepare_events
+from recmill.data.events.schema import EVENT_PRESETS
 from recmill.errors import FailureError, MissingExtra
 
 

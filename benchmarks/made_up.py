@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.sequences import Sequences
+from recmill.data.events.windows import Sequences
 
 
 def make_up(num_users: int, num_items: int, *, full_length: int | None = None) -> Sequences:

@@ -29,7 +29,7 @@ import psutil
 
 if TYPE_CHECKING:
     from recmill.data.batch import Position
-    from recmill.train.task import Steps, Taken, Task
+    from recmill.training.loop.task import Steps, Taken, Task
 
 CHECKOUT = Path(__file__).parents[1]
 _GLANCE_S = 1.0  # how often to see whether a process that says nothing is still there
@@ -110,7 +110,7 @@ def open_paced(
 
 def pace_tasks(line: Line, slice_steps: int) -> None:
     """Have the tasks that this process will build take paced steps."""
-    from recmill.train import job
+    from recmill.training import job
 
     build_task = job.build_task
 

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from recmill.models.bert4rec import Bert4RecConfig
+from recmill.models.sequence.bert4rec import Bert4RecConfig
 
 
 class PlainBert4Rec(nn.Module):
-    """The model of `recmill.models.bert4rec`: tied weights, `nn.TransformerEncoder`, dropout at the same places."""
+    """The model of `models.sequence.bert4rec`: tied weights, `nn.TransformerEncoder`, dropout at the same places."""
 
     def __init__(self, config: Bert4RecConfig, num_items: int, max_length: int) -> None:
         super().__init__()

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.plain_dlrm import PlainTables, layers
-from recmill.models.dcn import DcnConfig
+from recmill.models.click.dcn import DcnConfig
 
 
 class PlainDcn(nn.Module):
-    """The model of `recmill.models.dcn`: cross layers of two matrices each."""
+    """The model of `recmill.models.click.dcn`: cross layers of two matrices each."""
 
     def __init__(self, config: DcnConfig, num_dense: int, table_rows: Sequence[int]) -> None:
         super().__init__()

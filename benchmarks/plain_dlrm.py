@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from recmill.models.dlrm import DlrmConfig
+from recmill.models.click.dlrm import DlrmConfig
 
 
 def layers(in_width: int, widths: Sequence[int], *, relu_last: bool) -> nn.Sequential:
@@ -34,7 +34,7 @@ class PlainTables(nn.ModuleList):
 
 
 class PlainDlrm(nn.Module):
-    """The model of `recmill.models.dlrm` with nothing done for speed beyond sparse gradients."""
+    """The model of `recmill.models.click.dlrm` with nothing done for speed beyond sparse gradients."""
 
     def __init__(self, config: DlrmConfig, num_dense: int, table_rows: Sequence[int]) -> None:
         super().__init__()

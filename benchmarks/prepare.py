@@ -21,10 +21,10 @@ import numpy as np
 import polars as pl
 
 from benchmarks.report import Report, Timing, add_common_options, alternate, median_ratio
-from recmill.data.criteo import CRITEO
-from recmill.data.prepare import PrepareJob, prepare
-from recmill.data.split import find_days, split_by_day
-from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.data.logs.split import find_days, split_by_day
+from recmill.data.prepared.prepare import PrepareJob, prepare
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.settings.criteo import CRITEO
 
 DAYS = 2
 # A child's ru_maxrss would begin with what its parent had resident when it was forked.

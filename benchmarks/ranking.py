@@ -14,13 +14,13 @@ import torch
 
 from benchmarks.made_up import count_items, make_up
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
-from recmill.data.sequences import Sequences, heldout_users, read_histories
-from recmill.models.sasrec import SasRecConfig
+from recmill.data.events.windows import Sequences, heldout_users, read_histories
+from recmill.models.sequence.sasrec import SasRecConfig
 from recmill.ranking import Judge, Protocol
-from recmill.train.assemble import use_threads
-from recmill.train.sequence_config import SequenceConfig
-from recmill.train.sequence_evaluate import cut_blocks, judge
-from recmill.train.sequence_step import SequenceParts, build_sequence_parts
+from recmill.settings.sequences import SequenceConfig
+from recmill.training.click.assemble import use_threads
+from recmill.training.sequence.evaluate import cut_blocks, judge
+from recmill.training.sequence.step import SequenceParts, build_sequence_parts
 
 
 def time_recmill(parts: SequenceParts, sequences: Sequences, protocol: Protocol) -> float:

@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 
 from benchmarks.ray_read import open_ray
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
-from recmill.data.census import CensusFile, PartCensus, Selection, merge_column, merge_runs
-from recmill.data.criteo import CRITEO, PUBLISHED_TABLE_ROWS
-from recmill.data.encode import Encoding
-from recmill.data.raw import read_raw
-from recmill.data.reader import TextReader, read_all
-from recmill.data.source import Source
-from recmill.data.split import whole
-from recmill.data.synthetic import SynthSpec, write_criteo
-from recmill.data.vocab import Vocabulary, VocabularyWriter
+from recmill.data.encode.counts import CensusFile, PartCensus, Selection, merge_column, merge_runs
+from recmill.data.encode.transforms import Encoding
+from recmill.data.encode.vocabulary import Vocabulary, VocabularyWriter
+from recmill.data.logs.raw import read_raw
+from recmill.data.logs.split import whole
+from recmill.data.logs.text_file import Source
+from recmill.data.stream.text_reader import TextReader, read_all
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
 from recmill.errors import ConfigError, MissingExtra
 from recmill.memory import keep_freed_memory
+from recmill.settings.criteo import CRITEO, PUBLISHED_TABLE_ROWS
 
 
 class Arrays(NamedTuple):

@@ -156,9 +156,9 @@ def run_recmill(source: Path, *words: str) -> None:
 def make_data(source: Path, scratch: Path) -> dict[str, Path]:
     """A click log, the same prepared, and prepared sequences."""
     raw, rows, world, sequences = (scratch / name for name in ("raw", "rows", "world", "sequences"))
-    run_recmill(source, *"synth criteo --rows 20000 --days 3 --scale 0.0001 --out".split(), str(raw))
+    run_recmill(source, *["synth", "criteo", "--rows", "20000", "--days", "3", "--scale", "0.0001", "--out"], str(raw))
     run_recmill(source, "prepare", "--data", str(raw), "--out", str(rows), "--seed", "0")
-    run_recmill(source, *"synth interactions --users 600 --items 120 --out".split(), str(world))
+    run_recmill(source, *["synth", "interactions", "--users", "600", "--items", "120", "--out"], str(world))
     events = str(world / "interactions.csv")
     run_recmill(source, "prepare", "--preset", "events", "--data", events, "--out", str(sequences))
     return {"raw": raw, "rows": rows, "sequences": sequences}

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from benchmarks.train import build_config
-from recmill.data.synthetic import SynthSpec, write_criteo
-from recmill.train.assemble import assemble
-from recmill.train.inputs import Inputs
-from recmill.train.progress import Progress
-from recmill.train.saver import Saver
-from recmill.train.step import take_step
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.training.checkpoint.saver import Saver
+from recmill.training.click.assemble import assemble
+from recmill.training.click.inputs import Inputs
+from recmill.training.click.step import take_step
+from recmill.training.progress import Progress
 from recmill.world import Group
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.paced import PacedRun
 from benchmarks.report import Report, add_common_options, median_ratio, share_turns, take_turns
-from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
 from recmill.recipes import find_recipe
 
 

@@ -30,17 +30,17 @@ from benchmarks.plain_dcn import PlainDcn
 from benchmarks.plain_dlrm import PlainDlrm, build_optimizers
 from benchmarks.report import Report, add_common_options, median_ratio, share_turns, take_turns
 from recmill.cli.train import taken_over
-from recmill.config import from_tree, with_assignments
 from recmill.data.batch import Batch
-from recmill.data.opening import open_splits
-from recmill.data.prepare import PrepareJob, prepare
-from recmill.data.synthetic import SynthSpec, write_criteo
-from recmill.models.kind import CONFIGS, without_other_kind
+from recmill.data.logs.opening import open_splits
+from recmill.data.prepared.prepare import PrepareJob, prepare
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
 from recmill.recipes import find_recipe
-from recmill.train.assemble import assemble
-from recmill.train.config import TrainConfig
-from recmill.train.inputs import Inputs
-from recmill.train.step import Parts, take_step
+from recmill.settings.click_models import CONFIGS, without_other_kind
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.tree import from_tree, with_assignments
+from recmill.training.click.assemble import assemble
+from recmill.training.click.inputs import Inputs
+from recmill.training.click.step import Parts, take_step
 
 WARM_STEPS = 3
 # Rows of a Criteo block of 256 KiB: how many rows a lane hands out before it opens the next block.

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from recmill.data.config import DataConfig
-from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dlrm import DlrmConfig
-from recmill.train.cadence import Cadence
-from recmill.train.config import DenseOptimizer, TrainConfig
+from recmill.models.click.dlrm import DlrmConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence
 
 LAUNCHER_WORDS = (
     "RANK",

@@ -122,7 +122,7 @@ import sys
 import numpy as np
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableOptimizer, TableSpec
-from recmill.models.interaction import DotInteraction
+from recmill.models.parts.interaction import DotInteraction
 import torch
 torch.set_num_threads(1)
 digest, hits = [], 0

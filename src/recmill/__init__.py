@@ -5,37 +5,37 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from recmill.data.batch import Batch
-    from recmill.data.encode import Encoding
-    from recmill.data.schema import Schema
-    from recmill.data.stream import Order, Stream
-    from recmill.data.synthetic import read_world, write_criteo
+    from recmill.data.encode.transforms import Encoding
+    from recmill.data.stream.stream import Order, Stream
+    from recmill.data.synthetic.clicks import read_world, write_criteo
     from recmill.errors import RecmillError
     from recmill.metrics import ClickMetrics
     from recmill.recipes import find_recipe
-    from recmill.train.assemble import assemble
-    from recmill.train.config import TrainConfig
-    from recmill.train.evaluate import evaluate
-    from recmill.train.inputs import Inputs
-    from recmill.train.job import run_job
-    from recmill.train.run import Run
+    from recmill.settings.clicks import TrainConfig
+    from recmill.settings.columns import Schema
+    from recmill.training.click.assemble import assemble
+    from recmill.training.click.evaluate import evaluate
+    from recmill.training.click.inputs import Inputs
+    from recmill.training.job import run_job
+    from recmill.training.loop.run import Run
 
 _HOME = {
     "Batch": "recmill.data.batch",
     "ClickMetrics": "recmill.metrics",
-    "Encoding": "recmill.data.encode",
-    "Inputs": "recmill.train.inputs",
-    "Order": "recmill.data.stream",
+    "Encoding": "recmill.data.encode.transforms",
+    "Inputs": "recmill.training.click.inputs",
+    "Order": "recmill.data.stream.stream",
     "RecmillError": "recmill.errors",
-    "Run": "recmill.train.run",
-    "Schema": "recmill.data.schema",
-    "Stream": "recmill.data.stream",
-    "TrainConfig": "recmill.train.config",
-    "assemble": "recmill.train.assemble",
-    "evaluate": "recmill.train.evaluate",
+    "Run": "recmill.training.loop.run",
+    "Schema": "recmill.settings.columns",
+    "Stream": "recmill.data.stream.stream",
+    "TrainConfig": "recmill.settings.clicks",
+    "assemble": "recmill.training.click.assemble",
+    "evaluate": "recmill.training.click.evaluate",
     "find_recipe": "recmill.recipes",
-    "read_world": "recmill.data.synthetic",
-    "run_job": "recmill.train.job",
-    "write_criteo": "recmill.data.synthetic",
+    "read_world": "recmill.data.synthetic.clicks",
+    "run_job": "recmill.training.job",
+    "write_criteo": "recmill.data.synthetic.clicks",
 }
 
 __all__ = [

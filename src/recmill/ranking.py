@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from recmill.config import Settings
 from recmill.errors import ConfigError
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64, stream_key
+from recmill.settings.tree import Settings
 
 # Legend: U users, V items, K length of the longest list, C candidates.
 

@@ -9,12 +9,12 @@ import psutil
 import pytest
 from benchmarks.paced import Line, PacedRun, PacedSteps, open_paced
 
-from recmill.config import to_toml
 from recmill.data.batch import Cursor, Position
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import TrainConfig
-from recmill.train.job import run_job
-from recmill.train.task import Taken
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.run import Cadence, Stop
+from recmill.settings.tree import to_toml
+from recmill.training.job import run_job
+from recmill.training.loop.task import Taken
 from tests.laws.world import losses
 
 

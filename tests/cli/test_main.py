@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from recmill import data as recmill_data
+from recmill import settings as recmill_settings
 from recmill.cli.main import SPIN_COUNT, calm_threads, main
 
 TINY = ("--set", "data.table_rows=" + str([50] * 26), "--set", "data.global_batch=100")
@@ -99,7 +99,7 @@ def test_train_then_evaluate_reproduces_the_recorded_metrics(
 
 def test_a_run_needs_its_schema_file_no_more(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
     """One file, split by its last lines, columns from a schema file of the user's own that then changes and goes."""
-    shipped = Path(recmill_data.__path__[0]) / "schemas" / "criteo.toml"
+    shipped = Path(recmill_settings.__path__[0]) / "builtin" / "criteo.toml"
     schema_path, run_dir = tmp_path / "own.toml", tmp_path / "run"
     own = shipped.read_text().replace('"dense", kind = "int" }', '"dense", kind = "int", encoding = "log(x+2)" }')
     schema_path.write_text(own.replace('"hex" }', '"hex", rows = 50 }'))

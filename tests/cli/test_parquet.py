@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from recmill.cli.main import main
-from recmill.data.infer import render
-from recmill.data.schema import Schema
+from recmill.data.logs.infer import render
+from recmill.settings.columns import Schema
 from tests.data.tables import PARQUET, TEXT, make_rows, to_table, write_csv, write_parquet
 
 TINY = ("data.global_batch=64", "data.num_lanes=2", "data.block_rows=50", "model.bottom=[16]", "stop.max_steps=3")

@@ -3,9 +3,9 @@ import tomllib
 import pytest
 
 from recmill.cli.main import main
-from recmill.config import from_tree
 from recmill.recipes import RECIPES, SEQUENCE_RECIPES, find_recipe, find_sequence_recipe
-from recmill.train.config import TrainConfig
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.tree import from_tree
 
 
 def test_the_list_has_a_line_for_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:

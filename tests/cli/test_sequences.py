@@ -296,9 +296,9 @@ def test_a_schema_of_one_s_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_recipe_shown_is_the_recipe_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     import tomllib
 
-    from recmill.config import from_tree
     from recmill.recipes import find_sequence_recipe
-    from recmill.train.sequence_config import SequenceConfig
+    from recmill.settings.sequences import SequenceConfig
+    from recmill.settings.tree import from_tree
 
     status, out, _ = told(capsys, "recipes", "show", name)
     assert status == 0

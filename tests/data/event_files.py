@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from recmill.data.events import EVENT_PRESETS, EventRules
-from recmill.data.prepare_events import EventJob, PreparedSequences, open_prepared_sequences, prepare_events
+from recmill.data.events.prepare import EventJob, PreparedSequences, open_prepared_sequences, prepare_events
+from recmill.data.events.schema import EVENT_PRESETS, EventRules
 from tests.data.events_oracle import Event, Expected
 
 CSV = EVENT_PRESETS["events"].schemas

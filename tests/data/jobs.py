@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from recmill.data.criteo import CRITEO
-from recmill.data.prepare import PrepareJob
-from recmill.data.split import find_days, split_by_day
+from recmill.data.logs.split import find_days, split_by_day
+from recmill.data.prepared.prepare import PrepareJob
 from recmill.files import CHECKSUM
+from recmill.settings.criteo import CRITEO
 
 
 def job_of(data_dir: Path, out_dir: Path, **changes: Any) -> PrepareJob:

@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recmill.data.criteo import CRITEO, CRITEO_UNLABELLED
-from recmill.data.encode import Encoding
-from recmill.data.fields import RawColumns, Workspace
-from recmill.data.reader import BadRowPolicy, TextReader
-from recmill.data.rows import Row, read_row
-from recmill.data.schema import KERNEL_KINDS, Column, Schema
-from recmill.data.source import Source
-from recmill.data.text import new_workspace
+from recmill.data.encode.transforms import Encoding
+from recmill.data.logs.text_file import Source
+from recmill.data.stream.text_reader import BadRowPolicy, TextReader
+from recmill.data.text.fields import RawColumns, Workspace
+from recmill.data.text.kernel import new_workspace
+from recmill.data.text.reference import Row, read_row
+from recmill.settings.columns import KERNEL_KINDS, Column, Schema
+from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 
 
 def schema_of(*columns: Column, separator: str = ",", name: str = "small") -> Schema:

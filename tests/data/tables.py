@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recmill.data.schema import Column, Schema
+from recmill.settings.columns import Column, Schema
 from tests.data.lines import (
     CITY,
     COUNT,

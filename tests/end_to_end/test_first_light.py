@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recmill.config import from_tree, with_assignments
-from recmill.data.criteo import scaled_table_rows
-from recmill.data.synthetic import SynthSpec, World, write_criteo
+from recmill.data.synthetic.clicks import SynthSpec, World, write_criteo
 from recmill.metrics import ClickMetrics, ClickResult
 from recmill.recipes.demo import SYNTH_SCALE, build
-from recmill.train.config import TrainConfig
-from recmill.train.inputs import Inputs
-from recmill.train.job import run_job
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.criteo import scaled_table_rows
+from recmill.settings.tree import from_tree, with_assignments
+from recmill.training.click.inputs import Inputs
+from recmill.training.job import run_job
 from tests.laws.learns import assert_learns
 
 # A third of the demo's rows: more and larger steps, and smaller tables, whose rows start further from zero.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from benchmarks.resume import compare, losses
 
-from recmill.train.job import run_job
+from recmill.training.job import run_job
 from tests.laws.kill import model_bytes, train_under_fire
 from tests.laws.world import CALM
 
@@ -104,9 +104,9 @@ def test_a_run_killed_on_its_way_to_the_same_verdict(tiny_world_dir: Path, tmp_p
 
 def test_left_over_scratch_directories_do_not_matter(tiny_world_dir: Path, tmp_path: Path) -> None:
     """A kill in the middle of a save leaves a hidden directory; resuming ignores it."""
-    from recmill.config import from_tree, with_assignments
     from recmill.recipes import find_recipe
-    from recmill.train.config import TrainConfig
+    from recmill.settings.clicks import TrainConfig
+    from recmill.settings.tree import from_tree, with_assignments
 
     tree = find_recipe("demo")().model_dump(mode="json", exclude_none=True)
     words = [f"data.dir={str(tiny_world_dir)!r}", f"data.table_rows={[50] * 26}", "stop.max_steps=2"]

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from recmill.config import from_tree, with_assignments
-from recmill.data.criteo import scaled_table_rows
-from recmill.data.synthetic import SynthSpec, World, write_criteo
+from recmill.data.synthetic.clicks import SynthSpec, World, write_criteo
 from recmill.metrics import ClickResult
-from recmill.models.kind import without_other_kind
 from recmill.recipes.demo import SYNTH_SCALE, build
-from recmill.train.config import TrainConfig
-from recmill.train.job import run_job
+from recmill.settings.click_models import without_other_kind
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.criteo import scaled_table_rows
+from recmill.settings.tree import from_tree, with_assignments
+from recmill.training.job import run_job
 from tests.laws.learns import assert_learns
 
 FOR_FEWER_ROWS = (

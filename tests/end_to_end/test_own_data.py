@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from recmill.cli.main import main
-from recmill.data.shipped import find_schema
 from recmill.metrics import ClickMetrics, ClickResult
+from recmill.settings.schemas import find_schema
 from tests.laws.kill import model_bytes
 from tests.laws.learns import assert_learns
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from recmill.cli.main import main
-from recmill.data.synthetic import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import SynthSpec, write_criteo
 
 RUN = [sys.executable, "-m", "recmill"]
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from recmill.train.step import Parts
+from recmill.training.click.step import Parts
 
 OPTIMIZERS: dict[str, type[object]] = {
     "sgd": torch.optim.SGD,

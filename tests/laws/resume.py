@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from recmill.data.batch import Batch, Position
-from recmill.data.stream import Stream
+from recmill.data.stream.stream import Stream
 
 
 def assert_resumes_everywhere(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recmill.train.ledger import read_ledger
+from recmill.training.loop.ledger import read_ledger
 
 # The first step of an Adagrad without accumulator is as large for a gradient of rounding errors as for any other.
 CALM = ("tables.initial_accumulator=0.1", "dense.initial_accumulator=0.1")

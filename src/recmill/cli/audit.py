@@ -16,9 +16,9 @@ from recmill.errors import ConfigError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recmill.data.audit import AuditInput
-    from recmill.data.audit_report import AuditReport, Limits
-    from recmill.data.profile import CategoryProfile
+    from recmill.data.audit.audit import AuditInput
+    from recmill.data.audit.profile import CategoryProfile
+    from recmill.data.audit.report import AuditReport, Limits
 
 TRAINING_WOULD_BE_WRONG = 2
 
@@ -54,7 +54,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at the files and print what was found."""
-    from recmill.data.audit_report import Limits
+    from recmill.data.audit.report import Limits
     from recmill.memory import keep_freed_memory
 
     audit = _choose_audit(args, Limits(args.coverage, args.max_overlap))
@@ -73,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _choose_audit(args: argparse.Namespace, limits: "Limits") -> "Callable[..., AuditReport]":
     """Of raw files or of prepared rows, with the kernels compiled before the clock starts."""
-    from recmill.data.audit import audit_files, compile_audit, compile_kernels, refuse_no_threads
-    from recmill.data.audit_prepared import audit_prepared
-    from recmill.data.prepared import is_prepared, read_facts
+    from recmill.data.audit.audit import audit_files, compile_audit, compile_kernels, refuse_no_threads
+    from recmill.data.audit.prepared import audit_prepared
+    from recmill.data.prepared.directory import is_prepared, read_facts
 
     if not is_prepared(args.data):
         files = _find_input(args)
@@ -97,9 +97,9 @@ def _show_progress(num_rows: int) -> None:
 
 def _find_input(args: argparse.Namespace) -> "AuditInput":
     """The last day tests and the others train, unless patterns are given."""
-    from recmill.data.audit import AuditInput
-    from recmill.data.shipped import find_schema
-    from recmill.data.split import find_days, find_files
+    from recmill.data.audit.audit import AuditInput
+    from recmill.data.logs.split import find_days, find_files
+    from recmill.settings.schemas import find_schema
 
     schema = find_schema(args.schema or "criteo")
     if args.test_files and not args.files:
@@ -157,7 +157,7 @@ def _table_sizes(report: "AuditReport") -> str:
 
 
 def _dense_table(report: "AuditReport") -> "Table":
-    from recmill.data.profile import QUANTILES
+    from recmill.data.audit.profile import QUANTILES
 
     is_exact = all(column.quantile_method == "exact" for column in report.dense)
     worst = max(column.quantile_error_frac for column in report.dense)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recmill.cli.train import Verbs
 
 if TYPE_CHECKING:
-    from recmill.train.state_diff import StateDiff
+    from recmill.training.checkpoint.state_diff import StateDiff
 
 MIB = 1 << 20
 DIFFERENT, NOT_INTACT = 1, 2
@@ -68,7 +68,7 @@ def _add_json(parser: argparse.ArgumentParser, run_verb: Any) -> None:
 
 def run_ls(args: argparse.Namespace) -> int:
     """One line for everything that a run has saved."""
-    from recmill.train.saved_state import list_run
+    from recmill.training.checkpoint.saved_state import list_run
 
     found = [each.as_dict() for each in list_run(args.run_dir)]
     if args.json:
@@ -94,7 +94,7 @@ def run_ls(args: argparse.Namespace) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Name every file that is not what was written."""
-    from recmill.train.saved_state import verify
+    from recmill.training.checkpoint.saved_state import verify
 
     found = verify(args.path)
     is_intact = not any(found.values())
@@ -110,7 +110,7 @@ def run_verify(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     """Print what is in a saved state."""
-    from recmill.train.saved_state import describe, open_state
+    from recmill.training.checkpoint.saved_state import describe, open_state
 
     state = open_state(args.path)
     facts = describe(state, (args.what,) if args.what else state.whats)
@@ -143,8 +143,8 @@ def _told_piece(piece: dict[str, Any], shape: list[int]) -> str:
 
 def run_diff(args: argparse.Namespace) -> int:
     """Tell what differs."""
-    from recmill.train.saved_state import open_state
-    from recmill.train.state_diff import compare
+    from recmill.training.checkpoint.saved_state import open_state
+    from recmill.training.checkpoint.state_diff import compare
 
     a, b = open_state(args.a), open_state(args.b)
     diff = compare(a, b, args.what)
@@ -177,8 +177,8 @@ def _show_diff(diff: "StateDiff") -> None:
 
 def run_reshard(args: argparse.Namespace) -> int:
     """Write the state anew."""
-    from recmill.train.reshard import reshard
-    from recmill.train.saved_state import open_state
+    from recmill.training.checkpoint.reshard import reshard
+    from recmill.training.checkpoint.saved_state import open_state
 
     state = open_state(args.path)
     reshard(state, args.out, args.pieces)
@@ -188,8 +188,8 @@ def run_reshard(args: argparse.Namespace) -> int:
 
 def run_extract(args: argparse.Namespace) -> int:
     """Write a table, and say what its ids are."""
-    from recmill.train.extract import extract
-    from recmill.train.saved_state import open_state
+    from recmill.training.checkpoint.extract import extract
+    from recmill.training.checkpoint.saved_state import open_state
 
     state = open_state(args.path)
     extracted = extract(state, args.table, args.out, args.what or "weights")
@@ -201,8 +201,8 @@ def run_extract(args: argparse.Namespace) -> int:
 
 def run_export(args: argparse.Namespace) -> int:
     """Write the weights alone."""
-    from recmill.train.reshard import export
-    from recmill.train.saved_state import open_state
+    from recmill.training.checkpoint.reshard import export
+    from recmill.training.checkpoint.saved_state import open_state
 
     state = open_state(args.path)
     export(state, args.out)

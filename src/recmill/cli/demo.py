@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recmill.cli.train import Verbs
 
 if TYPE_CHECKING:
-    from recmill.data.synthetic import World
+    from recmill.data.synthetic.clicks import World
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -23,11 +23,11 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the log unless it is there, train, print the table."""
-    from recmill.config import from_tree, with_assignments
-    from recmill.data.synthetic import SynthSpec, read_world, write_criteo
+    from recmill.data.synthetic.clicks import SynthSpec, read_world, write_criteo
     from recmill.recipes.demo import SYNTH_SCALE, build
-    from recmill.train.config import TrainConfig
-    from recmill.train.job import run_job
+    from recmill.settings.clicks import TrainConfig
+    from recmill.settings.tree import from_tree, with_assignments
+    from recmill.training.job import run_job
 
     data_dir, run_dir = args.out / "data", args.out / "run"
     spec = SynthSpec(rows=args.rows, days=args.days, seed=args.seed, scale=SYNTH_SCALE)

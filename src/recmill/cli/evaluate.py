@@ -31,19 +31,19 @@ def add_parser(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the weights, evaluate, print."""
     from recmill.cli import sequences
-    from recmill.train.changes import refuse_other_model
+    from recmill.settings.changes import refuse_other_model
 
     refuse_other_model(args.assignments, args.split)
     if sequences.holds_sequence_run(args.run_dir):
         return sequences.evaluate(args, find_weights(args))
     from recmill.cli.train import option_assignments
-    from recmill.config import from_tree, with_assignments
-    from recmill.train.assemble import assemble
-    from recmill.train.checkpoint import read_model
-    from recmill.train.config import TrainConfig
-    from recmill.train.evaluate import evaluate
-    from recmill.train.inputs import Inputs
-    from recmill.train.run import read_run_config
+    from recmill.settings.clicks import TrainConfig
+    from recmill.settings.tree import from_tree, with_assignments
+    from recmill.training.checkpoint.checkpoint import read_model
+    from recmill.training.click.assemble import assemble
+    from recmill.training.click.evaluate import evaluate
+    from recmill.training.click.inputs import Inputs
+    from recmill.training.loop.run import read_run_config
 
     tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
     limit = [] if args.max_batches is None else [f"data.max_{args.split}_batches={args.max_batches}"]
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
 def find_weights(args: argparse.Namespace) -> Path:
     """The directory of the weights to judge: the run's last or best ones, or those of --model."""
-    from recmill.train.run import find_best_model, find_last_model
-    from recmill.train.saved_state import open_state
+    from recmill.training.checkpoint.saved_state import open_state
+    from recmill.training.loop.run import find_best_model, find_last_model
 
     if args.model is not None:
         return open_state(args.model).directory

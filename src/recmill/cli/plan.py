@@ -13,9 +13,9 @@ from recmill.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recmill.train.config import TrainConfig
-    from recmill.train.plan import Plan
-    from recmill.train.sharded_plan import ProcessPlan
+    from recmill.settings.clicks import TrainConfig
+    from recmill.training.click.plan import Plan
+    from recmill.training.click.sharded_plan import ProcessPlan
 
 GIB = 1 << 30
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Work it out and tell; the exit status is 2 if it does not fit."""
     import psutil
 
-    from recmill.train.plan import make_plan
+    from recmill.training.click.plan import make_plan
 
     memory = memory_bytes(args.memory) if args.memory else psutil.virtual_memory().total
     if sequences.is_wanted(args):
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def run_sharded(args: argparse.Namespace, config: "TrainConfig", memory: int) -> int:
     """The same for each of several processes."""
-    from recmill.train.sharded_plan import plan_processes
+    from recmill.training.click.sharded_plan import plan_processes
 
     device_memory = process_memory(args, memory)
     plans = plan_processes(config, args.procs, device_memory)
@@ -180,9 +180,9 @@ def run_sequences(args: argparse.Namespace, memory: int) -> int:
     """The same for a sequence model, whose size depends on the catalogue."""
     from dataclasses import asdict
 
-    from recmill.data.prepare_events import open_prepared_sequences
-    from recmill.train.sequence_plan import make_sequence_plan
-    from recmill.train.sequence_sharding import spread_kind
+    from recmill.data.events.prepare import open_prepared_sequences
+    from recmill.training.sequence.plan import make_sequence_plan
+    from recmill.training.sequence.sharding import spread_kind
 
     config = sequences.resolved_config(args)
     num_procs = 1 if args.procs is None else args.procs

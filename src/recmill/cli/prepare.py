@@ -12,9 +12,9 @@ from recmill.cli.train import Verbs, add_set_option
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from recmill.data.config import DataConfig
-    from recmill.data.stages import Record
+    from recmill.data.prepared.stages import Record
     from recmill.observe.console import ProgressLine
+    from recmill.settings.data import DataConfig
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MIN_MEMORY_BYTES = 64 << 20
@@ -73,8 +73,8 @@ def memory_bytes(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare, and say what was found."""
-    from recmill.data.opening import open_splits
-    from recmill.data.prepare import PrepareJob, prepare
+    from recmill.data.logs.opening import open_splits
+    from recmill.data.prepared.prepare import PrepareJob, prepare
     from recmill.observe.console import ProgressLine
 
     if args.jobs < 1:
@@ -116,9 +116,9 @@ def run(args: argparse.Namespace) -> int:
 def data_config(args: argparse.Namespace) -> "DataConfig":
     """Which files and lines; the sizes of the tables are found by counting, and not asked for."""
     from recmill.cli.train import schema_assignments
-    from recmill.config import from_tree, with_assignments
-    from recmill.data.config import DataConfig
-    from recmill.data.shipped import find_schema
+    from recmill.settings.data import DataConfig
+    from recmill.settings.schemas import find_schema
+    from recmill.settings.tree import from_tree, with_assignments
 
     schema = find_schema(args.schema)
     tree = {"data": {"dir": str(args.data), "table_rows": [2] * len(schema.category_names)}}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from recmill.data.events import EventPreset, EventRules, EventSchema
-    from recmill.data.stages import OnProgress, Record
+    from recmill.data.events.schema import EventPreset, EventRules, EventSchema
+    from recmill.data.prepared.stages import OnProgress, Record
 
 # Options of the other kind of preparation, with the values they have when they are not given.
 _CLICK_OPTIONS: dict[str, Any] = {
@@ -43,8 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def is_wanted(args: argparse.Namespace) -> bool:
     """Whether the preset is one of events; options of the other kind are refused."""
-    from recmill.data.events import EVENT_PRESETS, EventRules
-    from recmill.data.presets import find_preset
+    from recmill.data.encode.presets import find_preset
+    from recmill.data.events.schema import EVENT_PRESETS, EventRules
 
     if args.preset in EVENT_PRESETS:
         for name, default in _CLICK_OPTIONS.items():
@@ -67,8 +67,8 @@ def _option(name: str) -> str:
 
 def run(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
     """Prepare; the manifest."""
-    from recmill.data.events import EVENT_PRESETS
-    from recmill.data.prepare_events import EventJob, prepare_events
+    from recmill.data.events.prepare import EventJob, prepare_events
+    from recmill.data.events.schema import EVENT_PRESETS
 
     preset = EVENT_PRESETS[args.preset]
     job = EventJob(
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
 
 def schemas_of(args: argparse.Namespace, preset: "EventPreset") -> "tuple[EventSchema, ...]":
     """The preset's layouts, or that of a file."""
-    from recmill.data.events import read_event_schema
+    from recmill.data.events.schema import read_event_schema
 
     if args.schema == "criteo":  # the option's default, which is for click logs
         return preset.schemas
@@ -97,8 +97,8 @@ def schemas_of(args: argparse.Namespace, preset: "EventPreset") -> "tuple[EventS
 
 def rules_of(args: argparse.Namespace, preset: "EventPreset") -> "EventRules":
     """The preset's rules with those that were given in their place."""
-    from recmill.config import from_tree
-    from recmill.data.events import EventRules
+    from recmill.data.events.schema import EventRules
+    from recmill.settings.tree import from_tree
 
     given = {name: getattr(args, name) for name in EventRules.model_fields if getattr(args, name) is not None}
     return from_tree(EventRules, {**preset.rules.model_dump(mode="json", exclude_none=True), **given}, "options")

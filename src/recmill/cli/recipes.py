@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recmill.cli.train import Verbs
 
 if TYPE_CHECKING:
-    from recmill.config import Settings
+    from recmill.settings.tree import Settings
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -42,7 +42,7 @@ def run_show(args: argparse.Namespace) -> int:
     """The whole description as comments, and the settings."""
     import inspect
 
-    from recmill.config import to_toml
+    from recmill.settings.tree import to_toml
 
     build = find_any(args.name)
     for line in inspect.cleandoc(build.__doc__ or "").splitlines():

@@ -10,7 +10,7 @@ from recmill.cli.train import Verbs
 from recmill.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
-    from recmill.train.sequence_task import SequenceTask
+    from recmill.training.sequence.task import SequenceTask
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -34,8 +34,8 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the weights, make the lists, print or write them."""
-    from recmill.train import recommend
-    from recmill.train.reshard import refuse_existing
+    from recmill.serve import recommend
+    from recmill.training.checkpoint.reshard import refuse_existing
 
     if (args.everybody or args.histories is not None) != (args.out is not None):
         raise ConfigError("--all and --histories write a Parquet file, --out FILE; lists for one user are printed")
@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
 def open_run(args: argparse.Namespace) -> "SequenceTask":
     """The task of a finished run with its weights: the best on validation if they were kept."""
     from recmill.cli.sequences import data_assignment, holds_sequence_run, run_config_with
-    from recmill.train.checkpoint import read_model
-    from recmill.train.run import find_kept_best, find_last_model
-    from recmill.train.sequence_task import open_sequence_task
+    from recmill.training.checkpoint.checkpoint import read_model
+    from recmill.training.loop.run import find_kept_best, find_last_model
+    from recmill.training.sequence.task import open_sequence_task
 
     if not holds_sequence_run(args.run_dir):
         raise RunError(f"{args.run_dir} is not the run directory of a sequence model")
@@ -87,7 +87,7 @@ def write_all(task: "SequenceTask", out: Path, length: int) -> int:
     """A row for every user and place."""
     import numpy as np
 
-    from recmill.train.recommend import recommend_to_all
+    from recmill.serve.recommend import recommend_to_all
 
     sequences = task.prepared.sequences
     lengths = np.diff(sequences.offsets)
@@ -102,7 +102,7 @@ def write_all(task: "SequenceTask", out: Path, length: int) -> int:
 
 def write_new(task: "SequenceTask", asked: Path, out: Path, length: int) -> int:
     """The same for histories of a file."""
-    from recmill.train.recommend import read_asked, recommend_to_new
+    from recmill.serve.recommend import read_asked, recommend_to_new
 
     num_asked = sum(1 for _ in read_asked(asked))  # a bad line is told before anything is written
     blocks = recommend_to_new(task.state.model, task.prepared, asked, length, task.config.data.eval_batch)

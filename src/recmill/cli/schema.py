@@ -27,8 +27,8 @@ def add_parser(verbs: Verbs) -> None:
 
 def run_infer(args: argparse.Namespace) -> int:
     """Read a sample, guess, write or print."""
-    from recmill.data.infer_parquet import infer_parquet
-    from recmill.data.split import PARQUET
+    from recmill.data.logs.infer_parquet import infer_parquet
+    from recmill.data.logs.split import PARQUET
     from recmill.errors import ConfigError
     from recmill.files import write_atomic
 
@@ -50,8 +50,8 @@ def run_infer(args: argparse.Namespace) -> int:
 
 
 def _infer_text(paths: list[Path], *, name: str, label: str | None) -> str:
-    from recmill.data.infer import infer
-    from recmill.data.source import read_head
+    from recmill.data.logs.infer import infer
+    from recmill.data.logs.text_file import read_head
 
     samples, room = list[bytes](), SAMPLE_BYTES
     for path in paths:
@@ -63,8 +63,8 @@ def _infer_text(paths: list[Path], *, name: str, label: str | None) -> str:
 
 def run_show(args: argparse.Namespace) -> int:
     """Print the schema in the form of its file."""
-    from recmill.data.infer import render
-    from recmill.data.shipped import find_schema
+    from recmill.data.logs.infer import render
+    from recmill.settings.schemas import find_schema
 
     print(render(find_schema(args.name)), end="")
     return 0

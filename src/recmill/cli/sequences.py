@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from recmill.train.sequence_config import SequenceConfig
+    from recmill.settings.sequences import SequenceConfig
 
 # Options of click models, with the names of the arguments that hold them.
 _CLICK_OPTIONS = {
@@ -23,9 +23,9 @@ _CHOICES = {"loss": ("kind", ()), "protocol": ("candidates", ("cutoffs", "seed")
 
 def is_wanted(args: argparse.Namespace) -> bool:
     """Whether the recipe, the settings or the run to go on with are of a sequence model."""
-    from recmill.config import read_toml, with_assignments
-    from recmill.models.ranker import SEQUENCE_CONFIGS
+    from recmill.models.sequence.ranker import SEQUENCE_CONFIGS
     from recmill.recipes import SEQUENCE_RECIPES
+    from recmill.settings.tree import read_toml, with_assignments
 
     if getattr(args, "resume", False):
         return holds_sequence_run(args.run)
@@ -39,9 +39,9 @@ def is_wanted(args: argparse.Namespace) -> bool:
 
 def holds_sequence_run(run_dir: Path) -> bool:
     """Whether a run directory is one of a sequence model."""
-    from recmill.config import read_toml
-    from recmill.models.ranker import SEQUENCE_CONFIGS
-    from recmill.train.checkpoint import CONFIG
+    from recmill.models.sequence.ranker import SEQUENCE_CONFIGS
+    from recmill.settings.tree import read_toml
+    from recmill.training.checkpoint.checkpoint import CONFIG
 
     if not (run_dir / CONFIG).is_file():
         return False
@@ -57,9 +57,9 @@ def refuse_click_options(args: argparse.Namespace) -> None:
 
 def resolved_config(args: argparse.Namespace) -> "SequenceConfig":
     """Recipe, then file, then --data, then --set."""
-    from recmill.config import from_tree, laid_over, read_toml, with_assignments
     from recmill.recipes import find_sequence_recipe
-    from recmill.train.sequence_config import SequenceConfig
+    from recmill.settings.sequences import SequenceConfig
+    from recmill.settings.tree import from_tree, laid_over, read_toml, with_assignments
 
     refuse_click_options(args)
     tree: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def resolved_config(args: argparse.Namespace) -> "SequenceConfig":
 
 def _without_other_kind(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The settings of a recipe, without those that the kind of model which the changes ask for has not."""
-    from recmill.models.ranker import SEQUENCE_CONFIGS
+    from recmill.models.sequence.ranker import SEQUENCE_CONFIGS
 
     wanted = changes.get("model")
     kind = wanted.get("kind") if isinstance(wanted, dict) else None
@@ -109,9 +109,9 @@ def data_assignment(args: argparse.Namespace) -> list[str]:
 
 def resumed_config(args: argparse.Namespace) -> "SequenceConfig":
     """The run's own settings; only those that do not change its meaning may be set anew."""
-    from recmill.config import from_tree, with_assignments
-    from recmill.train.changes import refuse_changes
-    from recmill.train.sequence_config import SequenceConfig
+    from recmill.settings.changes import refuse_changes
+    from recmill.settings.sequences import SequenceConfig
+    from recmill.settings.tree import from_tree, with_assignments
 
     refuse_click_options(args)
     if args.recipe is not None or args.config is not None:
@@ -125,17 +125,17 @@ def resumed_config(args: argparse.Namespace) -> "SequenceConfig":
 
 def read_run_config(run_dir: Path) -> "SequenceConfig":
     """The settings a run was made with."""
-    from recmill.config import from_tree, read_toml
-    from recmill.train.checkpoint import CONFIG
-    from recmill.train.sequence_config import SequenceConfig
+    from recmill.settings.sequences import SequenceConfig
+    from recmill.settings.tree import from_tree, read_toml
+    from recmill.training.checkpoint.checkpoint import CONFIG
 
     return from_tree(SequenceConfig, read_toml(run_dir / CONFIG))
 
 
 def run_config_with(run_dir: Path, assignments: list[str]) -> "SequenceConfig":
     """The settings of a run with some in place of its own, to judge it or to use it."""
-    from recmill.config import from_tree, with_assignments
-    from recmill.train.sequence_config import SequenceConfig
+    from recmill.settings.sequences import SequenceConfig
+    from recmill.settings.tree import from_tree, with_assignments
 
     tree = read_run_config(run_dir).model_dump(mode="json", exclude_none=True)
     tree = _without_other_choices(tree, with_assignments({}, assignments))
@@ -144,7 +144,7 @@ def run_config_with(run_dir: Path, assignments: list[str]) -> "SequenceConfig":
 
 def chosen_config(args: argparse.Namespace) -> tuple["SequenceConfig", bool]:
     """The settings, and whether a run that was started goes on with them."""
-    from recmill.train.changes import refuse_changes
+    from recmill.settings.changes import refuse_changes
 
     if args.resume:
         return resumed_config(args), True
@@ -157,7 +157,7 @@ def chosen_config(args: argparse.Namespace) -> tuple["SequenceConfig", bool]:
 
 def train(config: "SequenceConfig", args: argparse.Namespace, *, resume: bool) -> int:
     """Train in this process, which may be one of several."""
-    from recmill.train.sequence_job import run_sequence_job
+    from recmill.training.sequence.job import run_sequence_job
     from recmill.world import read_world
 
     results = run_sequence_job(config, args.run, resume=resume, overwrite=args.overwrite)
@@ -200,8 +200,8 @@ def _shown(value: float | None) -> str:
 
 def evaluate(args: argparse.Namespace, weights_dir: Path) -> int:
     """Read weights of a run, judge them, print."""
-    from recmill.train.checkpoint import read_model
-    from recmill.train.sequence_task import open_sequence_task
+    from recmill.training.checkpoint.checkpoint import read_model
+    from recmill.training.sequence.task import open_sequence_task
 
     refuse_click_options(args)
     if args.max_batches is not None:

@@ -20,7 +20,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Cut the file and say what was written and what was not."""
-    from recmill.data.cut import cut_file
+    from recmill.data.logs.cut import cut_file
 
     started_s = time.perf_counter()
     cut = cut_file(args.file, args.out, num_parts=args.parts, part_rows=args.rows, overwrite=args.overwrite)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from recmill.cli.train import Verbs
 
 if TYPE_CHECKING:
-    from recmill.data.synthetic import LastDay, World
+    from recmill.data.synthetic.clicks import LastDay, World
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -51,8 +51,8 @@ def add_interactions_parser(kinds: Verbs) -> None:
 
 def run_interactions(args: argparse.Namespace) -> int:
     """Write the events and say what can be reached."""
-    from recmill.config import from_tree
-    from recmill.data.chains import EVENTS_FILE, ChainSpec, write_chains
+    from recmill.data.synthetic.chains import EVENTS_FILE, ChainSpec, write_chains
+    from recmill.settings.tree import from_tree
 
     spec = from_tree(ChainSpec, {name: getattr(args, name) for name in ChainSpec.model_fields}, "synth")
     world = write_chains(spec, args.out, overwrite=args.overwrite)
@@ -68,8 +68,8 @@ def run_interactions(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Write the log and say what was written."""
-    from recmill.config import from_tree
-    from recmill.data.synthetic import SynthSpec, write_criteo
+    from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+    from recmill.settings.tree import from_tree
 
     spec = from_tree(SynthSpec, {name: getattr(args, name) for name in SynthSpec.model_fields}, "synth")
     started_s = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from recmill.train.config import TrainConfig
+    from recmill.settings.clicks import TrainConfig
 
 Verbs = Any  # argparse's own type of a group of subparsers is private
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     config, resume = chosen_config(args)
     if is_several:
         return start_processes(args)
-    from recmill.train.job import run_job
+    from recmill.training.job import run_job
     from recmill.world import read_world
 
     results = run_job(config, args.run, resume=resume, overwrite=args.overwrite)
@@ -103,9 +103,9 @@ def without_procs(words: list[str]) -> list[str]:
 
 def chosen_config(args: argparse.Namespace) -> tuple["TrainConfig", bool]:
     """The settings, and whether they are those of a run to go on with."""
-    from recmill.train.changes import refuse_changes
-    from recmill.train.checkpoint import CONFIG
-    from recmill.train.run import read_run_config
+    from recmill.settings.changes import refuse_changes
+    from recmill.training.checkpoint.checkpoint import CONFIG
+    from recmill.training.loop.run import read_run_config
 
     if args.resume:
         return resumed_config(args), True
@@ -118,10 +118,10 @@ def chosen_config(args: argparse.Namespace) -> tuple["TrainConfig", bool]:
 
 def resolved_config(args: argparse.Namespace) -> "TrainConfig":
     """Recipe, then file, then options, then --set."""
-    from recmill.config import from_tree, laid_over, read_toml, with_assignments
-    from recmill.models.kind import without_other_kind
     from recmill.recipes import RECIPES, SEQUENCE_RECIPES, find_recipe
-    from recmill.train.config import TrainConfig
+    from recmill.settings.click_models import without_other_kind
+    from recmill.settings.clicks import TrainConfig
+    from recmill.settings.tree import from_tree, laid_over, read_toml, with_assignments
 
     if args.recipe is None and args.config is None:
         names = ", ".join([*RECIPES, *SEQUENCE_RECIPES])
@@ -139,8 +139,8 @@ def resolved_config(args: argparse.Namespace) -> "TrainConfig":
 
 def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
     """The settings with the encoding of the prepared directory that the data, or their vocabulary, come from."""
-    from recmill.data.prepared import VOCABULARY, is_prepared, read_facts
-    from recmill.data.shipped import SCHEMAS
+    from recmill.data.prepared.directory import VOCABULARY, is_prepared, read_facts
+    from recmill.settings.schemas import SCHEMAS
 
     data = dict(tree.get("data", {}))
     data_dir = Path(data.get("dir") or ".")
@@ -167,11 +167,11 @@ def taken_over(tree: dict[str, Any], vocabulary: Path | None) -> dict[str, Any]:
 
 def resumed_config(args: argparse.Namespace) -> "TrainConfig":
     """The run's own settings; only those that do not change its meaning may be set anew."""
-    from recmill.config import from_tree, with_assignments
-    from recmill.models.kind import without_other_kind
-    from recmill.train.changes import refuse_changes
-    from recmill.train.config import TrainConfig
-    from recmill.train.run import read_run_config
+    from recmill.settings.changes import refuse_changes
+    from recmill.settings.click_models import without_other_kind
+    from recmill.settings.clicks import TrainConfig
+    from recmill.settings.tree import from_tree, with_assignments
+    from recmill.training.loop.run import read_run_config
 
     if args.recipe is not None or args.config is not None or args.schema is not None:
         raise ConfigError(f"--resume takes the settings of {args.run}; leave out the recipe, --config and --schema")
@@ -192,14 +192,14 @@ def option_assignments(args: argparse.Namespace) -> list[str]:
 
 def warm_start_assignments(path: Path | None) -> list[str]:
     """The setting --warm-start stands for; of a run, the very checkpoint that is its newest now."""
-    from recmill.train.saved_state import open_state
+    from recmill.training.checkpoint.saved_state import open_state
 
     return [f"warm_start.from_dir={str(open_state(path).directory.resolve())!r}"] if path is not None else []
 
 
 def schema_assignments(name: str | None) -> list[str]:
     """The settings --schema stands for: the schema, and its table sizes in place of a recipe's if it gives any."""
-    from recmill.data.shipped import find_schema
+    from recmill.settings.schemas import find_schema
 
     if name is None:
         return []

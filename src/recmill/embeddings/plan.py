@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from recmill.config import Settings
 from recmill.embeddings.table import TableOptimizer, TableSpec
 from recmill.errors import ConfigError
+from recmill.settings.tree import Settings
 
 ShardKind = Literal["table_wise", "column_wise", "row_wise", "data_parallel"]
 Engine = Literal["auto", "local", "torchrec"]

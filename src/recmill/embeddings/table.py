@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from recmill.config import Settings, numbers_of_kind
+from recmill.settings.tree import Settings, numbers_of_kind
 
 Pooling = Literal["sum", "mean"]
 TableOptimizerKind = Literal["sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam", "ftrl"]

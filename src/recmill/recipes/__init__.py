@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from importlib import import_module
 
 from recmill.errors import ConfigError
-from recmill.train.config import TrainConfig
-from recmill.train.sequence_config import SequenceConfig
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.sequences import SequenceConfig
 
 RECIPES = {
     "demo": "recmill.recipes.demo",

@@ -1,12 +1,12 @@
 """BERT4Rec of its paper's size, with what makes it learn in an hour what takes a day otherwise."""
 
-from recmill.data.sequences import Masking
-from recmill.models.bert4rec import Bert4RecConfig
-from recmill.train.average import Average
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer
-from recmill.train.schedule import Schedule
-from recmill.train.sequence_config import SequenceConfig, SequenceData
+from recmill.data.events.windows import Masking
+from recmill.models.sequence.bert4rec import Bert4RecConfig
+from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.run import Cadence, Stop
+from recmill.settings.sequences import SequenceConfig, SequenceData
+from recmill.training.optimize.average import Average
+from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> SequenceConfig:

@@ -1,11 +1,11 @@
 """A wide and deep model for logs of a hundred thousand rows, which need more regularisation than long ones."""
 
-from recmill.data.config import DataConfig
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dnn import DnnConfig
-from recmill.train.average import Average
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer, TrainConfig
+from recmill.models.click.dnn import DnnConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence, Stop
+from recmill.training.optimize.average import Average
 
 # Of log(x + 3): close together where counts are small.
 KNOTS = (0.0, 0.693, 1.099, 1.386, 1.609, 1.95, 2.4, 3.0, 3.6, 4.2, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0)

@@ -1,12 +1,12 @@
 """The first run: small enough for two minutes on a laptop, large enough to learn the planted rule."""
 
-from recmill.data.config import DataConfig
-from recmill.data.criteo import scaled_table_rows
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dlrm import DlrmConfig
-from recmill.train.cadence import Cadence
-from recmill.train.config import DenseOptimizer, TrainConfig
-from recmill.train.schedule import Schedule
+from recmill.models.click.dlrm import DlrmConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.criteo import scaled_table_rows
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence
+from recmill.training.optimize.schedule import Schedule
 
 SYNTH_SCALE = 0.001
 

@@ -1,11 +1,11 @@
 """A sequence model for catalogues of a million items on a laptop."""
 
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.sasrec import SasRecConfig
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer
-from recmill.train.schedule import Schedule
-from recmill.train.sequence_config import SequenceConfig, SequenceData, SequenceLoss
+from recmill.models.sequence.sasrec import SasRecConfig
+from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.run import Cadence, Stop
+from recmill.settings.sequences import SequenceConfig, SequenceData, SequenceLoss
+from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> SequenceConfig:

@@ -1,12 +1,12 @@
 """MLPerf's present DLRM: low-rank cross layers, several values per category, Adagrad."""
 
-from recmill.data.config import DataConfig
-from recmill.data.criteo import PUBLISHED_TABLE_ROWS
-from recmill.data.multi_hot import MLPERF_SIZES
+from recmill.data.stream.multi_hot import MLPERF_SIZES
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dcn import DcnConfig
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer, TrainConfig
+from recmill.models.click.dcn import DcnConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.criteo import PUBLISHED_TABLE_ROWS
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence, Stop
 
 
 def build() -> TrainConfig:

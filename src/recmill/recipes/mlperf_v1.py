@@ -1,11 +1,11 @@
 """MLPerf's first DLRM: dot products, one value per category, SGD."""
 
-from recmill.data.config import DataConfig
-from recmill.data.criteo import PUBLISHED_TABLE_ROWS
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dlrm import DlrmConfig
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer, TrainConfig
+from recmill.models.click.dlrm import DlrmConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.criteo import PUBLISHED_TABLE_ROWS
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence, Stop
 
 
 def build() -> TrainConfig:

@@ -1,13 +1,13 @@
 """OneFlow's DLRM, which keeps its tables in OneEmbedding."""
 
-from recmill.data.config import DataConfig
-from recmill.data.criteo import ONEFLOW_TABLE_ROWS
-from recmill.data.encode import Encoding
+from recmill.data.encode.transforms import Encoding
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dlrm import DlrmConfig
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer, TrainConfig
-from recmill.train.schedule import Schedule
+from recmill.models.click.dlrm import DlrmConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.criteo import ONEFLOW_TABLE_ROWS
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence, Stop
+from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> TrainConfig:

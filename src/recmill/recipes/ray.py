@@ -1,11 +1,11 @@
 """DCNv2 as published with Ray Train and Ray Data."""
 
-from recmill.data.config import DataConfig
-from recmill.data.criteo import REDUCED_TABLE_ROWS
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dcn import DcnConfig
-from recmill.train.cadence import Cadence
-from recmill.train.config import DenseOptimizer, TrainConfig
+from recmill.models.click.dcn import DcnConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.criteo import REDUCED_TABLE_ROWS
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence
 
 
 def build() -> TrainConfig:

@@ -1,10 +1,10 @@
 """SASRec with cross entropy in place of one negative, item vectors that begin with their neighbours', and counts."""
 
-from recmill.models.sasrec import SasRecConfig
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer
-from recmill.train.schedule import Schedule
-from recmill.train.sequence_config import SequenceConfig, SequenceData, SequenceLoss
+from recmill.models.sequence.sasrec import SasRecConfig
+from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.run import Cadence, Stop
+from recmill.settings.sequences import SequenceConfig, SequenceData, SequenceLoss
+from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> SequenceConfig:

@@ -1,11 +1,11 @@
 """The published BERT4Rec on Goodreads, its defects mended."""
 
-from recmill.data.sequences import Masking
-from recmill.models.bert4rec import Bert4RecConfig
+from recmill.data.events.windows import Masking
+from recmill.models.sequence.bert4rec import Bert4RecConfig
 from recmill.ranking import Protocol
-from recmill.train.cadence import Cadence, Stop
-from recmill.train.config import DenseOptimizer
-from recmill.train.sequence_config import SequenceConfig, SequenceData, SequenceLoss
+from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.run import Cadence, Stop
+from recmill.settings.sequences import SequenceConfig, SequenceData, SequenceLoss
 
 
 def build() -> SequenceConfig:

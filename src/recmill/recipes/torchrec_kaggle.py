@@ -1,10 +1,10 @@
 """TorchRec's example on the Kaggle log."""
 
-from recmill.data.config import DataConfig
 from recmill.embeddings.table import TableOptimizer
-from recmill.models.dlrm import DlrmConfig
-from recmill.train.cadence import Cadence
-from recmill.train.config import DenseOptimizer, TrainConfig
+from recmill.models.click.dlrm import DlrmConfig
+from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.data import DataConfig
+from recmill.settings.run import Cadence
 
 
 def build() -> TrainConfig:

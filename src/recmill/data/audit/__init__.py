@@ -1,0 +1,1 @@
+"""What is wrong with the data, found before anyone trains on it."""

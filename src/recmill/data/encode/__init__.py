@@ -1,0 +1,1 @@
+"""Raw columns to encoded columns: transforms, hashes, vocabularies and value counts."""

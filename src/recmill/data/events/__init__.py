@@ -1,0 +1,1 @@
+"""Interactions of users with items to sequences, and sequences to windows."""

@@ -1,0 +1,132 @@
+"""Sequences as Arrow files, mapped into memory as they are: one of users with their events, one of items."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from recmill.data.events.grouping import Places
+from recmill.data.events.schema import read_int
+from recmill.data.events.windows import Sequences
+from recmill.errors import DataError
+from recmill.files import finished_file
+
+# Of users: ids (U, K), 0 where there is no item left, and their scores.
+Lists = tuple[NDArray[np.int64], NDArray[np.float32]]
+SEQUENCES = "sequences.arrow"
+ITEMS = "items.arrow"
+
+
+def write_sequences(
+    directory: Path, users: Any, offsets: NDArray[np.int64], events: NDArray[np.int32], places: Places
+) -> None:
+    """Users (an Arrow array) with their events and what those are for; nothing of it is copied."""
+    columns = {
+        "user": users,
+        "events": pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(events)),
+        **{name: pa.array(values) for name, values in places._asdict().items()},
+    }
+    _write(directory / SEQUENCES, columns)
+
+
+def write_items(directory: Path, items: Any, counts: NDArray[np.int64]) -> None:
+    """Items (an Arrow array) 1, 2, … and how often each occurs in training events."""
+    _write(directory / ITEMS, {"item": items, "count": pa.array(counts)})
+
+
+def _write(path: Path, columns: dict[str, Any]) -> None:
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _open(path: Path) -> Any:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(f"{path} is damaged: {error}; prepare the data anew") from None
+
+
+class Vocabulary:
+    """The users and items of a prepared directory by the names they had in the files."""
+
+    def __init__(self, users: Any, items: Any) -> None:
+        self._users, self._items = users, items
+
+    @property
+    def items_hash(self) -> str:
+        """Of all items in the order of their ids."""
+        digest = hashlib.sha256(str(self._items.type).encode())
+        for buffer in self._items.buffers():
+            digest.update(buffer or b"")
+        return digest.hexdigest()
+
+    def find_user(self, name: str) -> int | None:
+        """The number of a user."""
+        wanted = _as_value(name, self._users.type)
+        place = -1 if wanted is None else pc.index(self._users, pa.scalar(wanted, self._users.type)).as_py()
+        return None if place < 0 else int(place)
+
+    def find_items(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """The ids of some items; 0 for those that no training event has."""
+        wanted = pa.array([_as_value(name, self._items.type) for name in names], self._items.type)
+        places = pc.index_in(wanted, value_set=self._items, skip_nulls=True)
+        found: NDArray[np.int64] = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        return found
+
+    def user_name(self, user: int) -> int | str:
+        """What the files call a user."""
+        name: int | str = self._users[user].as_py()
+        return name
+
+    def item_names(self, ids: Sequence[int]) -> list[int | str]:
+        """What the files call some items."""
+        names: list[int | str] = self._items.take(pa.array([i - 1 for i in ids], pa.int64())).to_pylist()
+        return names
+
+    def write_lists(
+        self, path: Path, blocks: Iterable[tuple[NDArray[np.int64] | list[str], Lists]], *, are_new: bool = False
+    ) -> int:
+        """Parquet with a row for each user and place: user, rank, item, score; how many users.
+
+        Users are numbers of known ones or, if they are new, names. Places without an item are left out.
+        """
+        user_type, num_users = pa.string() if are_new else self._users.type, 0
+        names = [("user", user_type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
+        schema = pa.schema(names)
+        with finished_file(path) as scratch, pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
+            for users, (lists_UK, scores_UK) in blocks:
+                num_users += len(users)
+                is_item = lists_UK.ravel() > 0
+                user_names = pa.array(users, user_type) if are_new else self._users.take(pa.array(users))
+                ranks = np.tile(np.arange(1, lists_UK.shape[1] + 1, dtype=np.int32), len(users))
+                columns = [
+                    user_names.take(pa.array(np.repeat(np.arange(len(users)), lists_UK.shape[1])[is_item])),
+                    pa.array(ranks[is_item]),
+                    self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
+                    pa.array(scores_UK.ravel()[is_item]),
+                ]
+                writer.write_table(pa.table(columns, schema=schema))
+        return num_users
+
+
+def _as_value(name: str, kind: Any) -> int | str | None:
+    """A name as the values of a column are, None if it cannot be one of them."""
+    return read_int(name) if pa.types.is_integer(kind) else name
+
+
+def open_sequences(directory: Path) -> tuple[Sequences, NDArray[np.int64], Vocabulary]:
+    """The sequences, mapped; how often each item occurs in training events; and the names."""
+    users, items = _open(directory / SEQUENCES), _open(directory / ITEMS)
+    lists = users.column("events")
+    train_lengths, validation_at, test_at = (users.column(name).to_numpy() for name in Places._fields)
+    sequences = Sequences(
+        lists.values.to_numpy(), lists.offsets.to_numpy(), train_lengths, validation_at, test_at, items.num_rows
+    )
+    return sequences, items.column("count").to_numpy(), Vocabulary(users.column("user"), items.column("item"))

@@ -1,0 +1,279 @@
+"""A first schema from a sample of text or Parquet: every guess is written down beside what it was guessed from."""
+
+import csv
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recmill.errors import DataError
+from recmill.settings.columns import Schema, schema_from_tree
+from recmill.settings.tree import Settings
+
+SEPARATORS = ("\t", ",", ";", "|", " ")
+LABEL_NAMES = ("label", "click", "clicked", "target", "y")
+FEW_VALUES = 20  # integers with no more distinct values than this are names of things rather than amounts
+MAX_SUGGESTED_ROWS = 1_000_000
+INNER_SEPARATORS = "|;,^~"
+MAX_SUGGESTED_VALUES = 32
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_HEX = re.compile(r"[0-9a-fA-F]{8}")
+_NAME_OF_AN_ID = re.compile(r"(^|_)(id|code|zip)s?$|[a-z]I[dD]$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A column's settings, and what they were guessed from."""
+
+    settings: dict[str, Any]
+    note: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The fields of a sample: names, and the values of every column."""
+
+    names: list[str]
+    columns: list[list[str]]
+    has_header: bool
+
+    @property
+    def num_rows(self) -> int:
+        """How many lines the guesses rest on."""
+        return len(self.columns[0])
+
+
+def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> str:
+    """A schema file for text that begins like these samples, one of each file, of whole lines."""
+    texts = [sample.decode("utf-8", errors="replace").removeprefix("\ufeff").split("\n") for sample in samples]
+    has_cr = any(line.endswith("\r") for lines in texts for line in lines)
+    files = [[line.removesuffix("\r") for line in lines if line.strip("\r")] for lines in texts]
+    if not any(files):
+        raise DataError("there is no line to infer a schema from; give files with some")
+    lines = [line for file in files for line in file]
+    separator, share = guess_separator(lines)
+    quoted = has_quoted_field(lines, separator)
+    table = read_table(files, separator, quoted)
+    guesses = guess_columns(table, separator, label)
+    schema = schema_from_tree(
+        {
+            "name": name,
+            "separator": separator,
+            "header": table.has_header,
+            "quoted": quoted,
+            "columns": [{"name": n, **guess.settings} for n, guess in zip(table.names, guesses, strict=True)],
+        },
+        "inferred",
+    )
+    notes = {
+        "separator": f"{share:.0%} of the lines have {len(table.names)} fields",
+        "header": "the first line names the columns" if table.has_header else "the first line looks like the others",
+        "quoted": "some fields stand in double quotes",
+        **{n: guess.note for n, guess in zip(table.names, guesses, strict=True)},
+    }
+    preface = [f"A first guess by `recmill schema infer` from {table.num_rows:,} lines: look at every line of it."]
+    preface += ["Lines end in CR LF, which is refused: convert the files with `sed -i 's/\\r$//'`."] if has_cr else []
+    return render(schema, preface, notes)
+
+
+def render(schema: Schema, preface: Sequence[str] = (), notes: Mapping[str, str] | None = None) -> str:
+    """A schema as the TOML file that says the same, one line for each column, notes as comments."""
+    notes = notes or {}
+    lines = [f"# {line}" for line in preface]
+    is_text = schema.format == "text"
+    for key in ("name", "separator", "header", "quoted") if is_text else ("name", "format"):
+        value = getattr(schema, key)
+        if value is not False or key == "header":
+            lines.append(_noted(f"{key} = {_toml(value)}", notes.get(key)))
+    lines.append("columns = [")
+    for column in schema.columns:
+        lines.append(_noted(f"    {{ {_settings(column)} }},", notes.get(column.name)))
+    return "\n".join([*lines, "]", ""])
+
+
+def _settings(settings: Settings) -> str:
+    given = settings.model_dump(mode="json", exclude_none=True)
+    return ", ".join(f"{key} = {_toml(value)}" for key, value in given.items())
+
+
+def _noted(line: str, note: str | None) -> str:
+    return f"{line}  # {note}" if note else line
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:_}"
+    # of texts and numbers, TOML and JSON write the same, but for one character
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def guess_separator(lines: Sequence[str]) -> tuple[str, float]:
+    """The separator by which most lines have the same number of fields, more than one; and the share of those lines."""
+    best, best_score = ",", (False, 0, 1.0)
+    for separator in SEPARATORS:
+        counts = Counter(len(fields) for fields in _fields(lines, separator, has_quoted_field(lines, separator)))
+        num_fields, num_lines = counts.most_common(1)[0]
+        share = num_lines / len(lines)
+        score = (share >= 0.9, num_fields, share)  # text may hold a separator of another kind, as often in every line
+        if num_fields > 1 and score > best_score:
+            best, best_score = separator, score
+    return best, best_score[2]
+
+
+def has_quoted_field(lines: Sequence[str], separator: str) -> bool:
+    """Whether a field begins and another ends with a quote."""
+    begins, ends = re.compile(f'(^|{re.escape(separator)})"'), re.compile(f'"({re.escape(separator)}|$)')
+    return any(begins.search(line) and ends.search(line) for line in lines)
+
+
+def _fields(lines: Sequence[str], separator: str, quoted: bool) -> list[list[str]]:
+    if not quoted:
+        return [line.split(separator) for line in lines]
+    try:
+        return [next(csv.reader([line], delimiter=separator), [""]) for line in lines]
+    except csv.Error as error:
+        raise DataError(f"a line cannot be split into quoted fields: {error}") from None
+
+
+def read_table(files: Sequence[Sequence[str]], separator: str, quoted: bool) -> Table:
+    """The fields of all lines that have as many as most, without the headers."""
+    rows_of = [_fields(file, separator, quoted) for file in files if file]
+    counts = Counter(len(row) for rows in rows_of for row in rows)
+    width = counts.most_common(1)[0][0]
+    first = rows_of[0][0]
+    below = [row for rows in rows_of for row in (rows[1:] if rows[0] == first else rows)]  # a header is a file's first
+    others = [row for row in below if len(row) == width]
+    has_header = len(first) == width and is_header(first, others)
+    rows = others if has_header else [row for rows in rows_of for row in rows if len(row) == width]
+    if not rows:
+        raise DataError("there is a header and no row below it; give files with some rows")
+    names = first if has_header else [f"column_{place}" for place in range(1, width + 1)]
+    if len(set(names)) < width or not all(names):
+        raise DataError(f"the header {names} names a column twice or not at all; give every column a name of its own")
+    return Table(names, [list(column) for column in zip(*rows, strict=True)], has_header)
+
+
+def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a first line names the columns: words where numbers follow, or words that never come again."""
+    if any(not field or _FLOAT.fullmatch(field) or _HEX.fullmatch(field) for field in first):
+        return False
+    if not rows:
+        return True
+    columns = list(zip(*rows, strict=True))
+    if any(all(not value or _FLOAT.fullmatch(value) for value in column) for column in columns):
+        return True
+    return len(set(first)) == len(first) and not any(f in column for f, column in zip(first, columns, strict=True))
+
+
+def guess_columns(table: Table, separator: str, label: str | None) -> list[Guess]:
+    """Role, kind and more of every column."""
+    label_name, why = guess_label(table, label)
+    return [
+        Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_column(name, values, separator)
+        for name, values in zip(table.names, table.columns, strict=True)
+    ]
+
+
+def guess_label(table: Table, wanted: str | None) -> tuple[str | None, str]:
+    """The label's name, if there is one, and why it is it."""
+    binary = [n for n, values in zip(table.names, table.columns, strict=True) if set(values) == {"0", "1"}]
+    if wanted is not None:
+        if wanted not in table.names:
+            raise DataError(f"--label {wanted}: there is no such column; the columns are {', '.join(table.names)}")
+        values = set(table.columns[table.names.index(wanted)])
+        if not values <= {"0", "1"}:
+            shown = ", ".join(sorted(values - {"0", "1"})[:3])
+            raise DataError(f"--label {wanted}: a label is 0 or 1, and this column holds {shown}")
+        return wanted, "the label, as asked for"
+    named = [name for name in binary if name.lower() in LABEL_NAMES]
+    if named:
+        return named[0], "the label: 0 or 1, and called so"
+    return (binary[0], "the label? the first column of 0 and 1") if binary else (None, "")
+
+
+def guess_column(name: str, values: Sequence[str], separator: str, kind: str | None = None) -> Guess:
+    """What a column other than the label may be, if its kind is known or not."""
+    present = [value for value in values if value]
+    distinct, missing = len(set(present)), tell_missing(len(present), len(values))
+    if len(set(values)) == 1:
+        return Guess({"role": "ignored"}, f"always {values[0][:40]!r}" if present else "always empty")
+    kind = kind or guess_kind(present)
+    is_amount = kind == "float" or (kind == "int" and distinct > FEW_VALUES and not _NAME_OF_AN_ID.search(name))
+    if is_amount:
+        numbers = [float(value) for value in present]
+        note = f"from {min(numbers):g} to {max(numbers):g}{missing}"
+        return Guess({"role": "dense", "kind": kind, **guess_dense_encoding(numbers)}, note)
+    inner = guess_inner_separator(present, separator) if kind == "string" else None
+    if inner is not None:
+        lists = [[part for part in value.split(inner) if part] for value in present]
+        kind = guess_kind([part for parts in lists for part in parts])
+        guess = guess_several(lists, "string" if kind == "float" else kind, missing)
+        return Guess({**guess.settings, "inner_separator": inner}, guess.note)
+    note = f"{distinct:,} distinct values{missing}"
+    if distinct > 0.9 * len(present) and len(present) > 100:
+        note += '; almost all differ: is it rather role = "ignored"?'
+    return Guess({"role": "category", "kind": kind, "rows": suggest_rows(present, kind)}, note)
+
+
+def tell_missing(num_present: int, num_values: int) -> str:
+    """The end of a note."""
+    return f", {1 - num_present / num_values:.0%} empty" if num_present < num_values else ""
+
+
+def guess_inner_separator(present: Sequence[str], separator: str) -> str | None:
+    """A character that takes many fields apart into far fewer different parts."""
+    distinct = set(present)
+    for inner in INNER_SEPARATORS.replace(separator, ""):
+        parts = {part for value in distinct for part in value.split(inner)}
+        if sum(inner in value for value in present) >= 0.1 * len(present) and len(parts) <= 0.5 * len(distinct):
+            return inner
+    return None
+
+
+def guess_several(lists: Sequence[Sequence[str]], kind: str, missing: str) -> Guess:
+    """A category of several values in one field."""
+    parts = [part for values in lists for part in values]
+    most = max(map(len, lists))
+    settings = {
+        "role": "category",
+        "kind": kind,
+        "rows": suggest_rows(parts, kind),
+        "max_values": min(most, MAX_SUGGESTED_VALUES),
+    }
+    return Guess(settings, f"{len(set(parts)):,} distinct values, up to {most} in one field{missing}")
+
+
+def guess_kind(present: Sequence[str]) -> str:
+    """The narrowest kind that all values have."""
+    if all(_HEX.fullmatch(value) for value in present) and not all(_INTEGER.fullmatch(value) for value in present):
+        return "hex"
+    if all(_INTEGER.fullmatch(value) for value in present):
+        return "int"
+    is_float = all(_FLOAT.fullmatch(value) and math.isfinite(float(value)) for value in present)
+    return "float" if is_float else "string"
+
+
+def guess_dense_encoding(numbers: Sequence[float]) -> dict[str, Any]:
+    """Small numbers as they are; large ones by a logarithm that suits their least."""
+    low, high = min(numbers), max(numbers)
+    if max(abs(low), abs(high)) <= 10:
+        return {"encoding": "identity"}
+    return {"encoding": "log(x+3)"} if low >= -2 else {"encoding": "log(x-min+2)", "min": low}
+
+
+def suggest_rows(present: Sequence[str], kind: str) -> int:
+    """Room for the values seen and those to come: ten rows for each, forty if new ones still came at the end.
+
+    Values meet in a row by chance: of ten rows for each, one value in ten shares its own. A thousand rows cost little.
+    """
+    seen = set(present)
+    if kind == "int" and min(map(int, seen)) >= 0 and max(map(int, seen)) <= 4 * len(seen):
+        return max(map(int, seen)) + 2  # small numbers take a row each, and the missing one its own
+    late = set(present[len(present) // 2 :]) - set(present[: len(present) // 2])
+    is_growing = len(late) > 0.05 * len(seen)
+    return min(max(1000, (40 if is_growing else 10) * len(seen)), MAX_SUGGESTED_ROWS)

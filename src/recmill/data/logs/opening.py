@@ -1,0 +1,56 @@
+"""The files that the settings name, opened: which lines are for training, validation and test."""
+
+from functools import partial
+from pathlib import Path
+
+from recmill.data.logs.header import open_source
+from recmill.data.logs.parquet_file import ParquetSource, RawSource
+from recmill.data.logs.split import PARQUET, Splits, find_days, find_files, split_by_day, split_tail, whole
+from recmill.errors import ConfigError
+from recmill.settings.columns import Schema
+from recmill.settings.data import DataConfig
+
+
+def open_log(path: Path, schema: Schema) -> RawSource:
+    """A file of the format that the schema is for."""
+    if schema.format == "parquet":
+        return ParquetSource(path, schema)
+    if path.suffix == PARQUET:
+        raise ConfigError(
+            f"{path} is Parquet, and schema {schema.name} is one of text; "
+            f"`recmill schema infer {path.name} --out FILE.toml` writes one that fits, to be given as --schema"
+        )
+    return open_source(path, schema)
+
+
+def open_splits(data: DataConfig) -> Splits:
+    """By day, by patterns, or by the last lines, as the settings say."""
+    data_dir = Path(data.dir)
+    open_one = partial(open_log, schema=data.schema_of_rows)
+    if data.has_holdout:
+        segments = [whole(open_one(path)) for path in _training_paths(data)]
+        return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
+    if data_dir.is_file():
+        raise ConfigError(
+            f"data.dir = {data.dir!r} is a file; say which share of its last lines validates and tests, "
+            "e.g. --set data.holdout_frac=0.1"
+        )
+    if not data.train_files:
+        return split_by_day(find_days(data_dir), open_one, data.first_half)
+    named = {
+        "data.train_files": data.train_files,
+        "data.validation_files": data.validation_files,
+        "data.test_files": data.test_files,
+    }
+    train, validation, test = (
+        tuple(whole(open_one(path)) for path in find_files(data_dir, patterns, setting))
+        for setting, patterns in named.items()
+    )
+    return Splits(train, validation, test)
+
+
+def _training_paths(data: DataConfig) -> list[Path]:
+    data_dir = Path(data.dir)
+    if data_dir.is_file():
+        return [data_dir]
+    return find_files(data_dir, data.train_files, "data.train_files") if data.train_files else find_days(data_dir)

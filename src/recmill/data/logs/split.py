@@ -1,0 +1,201 @@
+"""Which lines are for training, validation and test; refuses any line in two of them."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Literal, overload
+
+import numpy as np
+
+from recmill.data.logs.parquet_file import ParquetSegment, RawSegment, RawSource
+from recmill.data.logs.text_file import COMPRESSED, Segment, Source
+from recmill.data.text.kernel import NEWLINE, count_lines
+from recmill.errors import DataError
+
+SplitName = Literal["train", "validation", "test"]
+SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
+# Of rows that are halved, what the first half is for; it has the odd row. TorchRec validates on it, OneFlow tests.
+FirstHalf = Literal["validation", "test"]
+
+PARQUET = ".parquet"
+_FAR_BYTES = 64 << 20
+_DAY = re.compile(r"day_(\d+)")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Disjoint segments for each use; validation and test may be the halves of rows that lie side by side."""
+
+    train: tuple[RawSegment, ...]
+    validation: tuple[RawSegment, ...]
+    test: tuple[RawSegment, ...]
+    first_half: FirstHalf | None = None  # None: they are not halves
+
+    def __post_init__(self) -> None:
+        for first, second in combinations(SPLIT_NAMES, 2):
+            refuse_overlap(first, self.of(first), second, self.of(second))
+
+    def of(self, name: SplitName) -> tuple[RawSegment, ...]:
+        """The segments of one split."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    @property
+    def in_file_order(self) -> tuple[SplitName, ...]:
+        """The names of the splits, halves as they lie in their file."""
+        return ("train", "test", "validation") if self.first_half == "test" else SPLIT_NAMES
+
+    def close(self) -> None:
+        """Give the mapped files back."""
+        for name in SPLIT_NAMES:
+            for segment in self.of(name):
+                segment.source.close()
+
+
+def is_day(path: Path) -> bool:
+    """Whether a file is named day_0, day_1, …, whatever it is packed in."""
+    return _DAY.fullmatch(_plain_name(path)) is not None
+
+
+def _plain_name(path: Path) -> str:
+    return path.name.removesuffix(path.suffix) if path.suffix in (*COMPRESSED, PARQUET) else path.name
+
+
+def find_days(data_dir: Path) -> list[Path]:
+    """The files day_0, day_1, … of a directory, plain, packed or Parquet, in the order of their numbers."""
+    if not data_dir.is_dir():
+        raise DataError(f"there is no directory {data_dir}; make one with `recmill synth criteo --out {data_dir}`")
+    days: dict[int, Path] = {}
+    for path in sorted(data_dir.iterdir()):
+        match = _DAY.fullmatch(_plain_name(path))
+        if match is None:
+            continue
+        day = int(match[1])
+        if day in days:
+            raise DataError(f"{days[day]} and {path} are the same day; remove one of them")
+        days[day] = path
+    if not days:
+        raise DataError(f"{data_dir} holds no files named day_0, day_1, … (plain, .gz, .zst or .parquet)")
+    if missing := sorted(set(range(max(days))) - set(days)):
+        raise DataError(f"{data_dir} has day_{max(days)} but lacks {', '.join(f'day_{day}' for day in missing)}")
+    return [days[day] for day in sorted(days)]
+
+
+def find_files(data_dir: Path, patterns: Sequence[str], setting: str) -> list[Path]:
+    """The files that match the patterns, in the patterns' order and by name within one."""
+    found: list[Path] = []
+    for pattern in patterns:
+        try:
+            matches = [path for path in sorted(data_dir.glob(pattern)) if path.is_file()]
+        except (ValueError, NotImplementedError) as error:
+            raise DataError(f"{setting}: {pattern!r} is not a pattern of files within {data_dir}: {error}") from None
+        if not matches:
+            raise DataError(f"{setting}: no file in {data_dir} matches {pattern!r}")
+        found += [path for path in matches if path not in found]
+    return found
+
+
+def split_by_day(
+    paths: Sequence[Path], open_source: Callable[[Path], RawSource] = Source, first_half: FirstHalf = "validation"
+) -> Splits:
+    """All days but the last for training; one half of the last day's lines validates and the other tests."""
+    if len(paths) < 2:
+        raise DataError(
+            f"{paths[0].parent} has one day; training on it and testing on it needs at least two, "
+            "or data.holdout_frac, the share of its last lines to keep for validation and test"
+        )
+    *train, last = (whole(open_source(path)) for path in paths)
+    return _halve(train, [last], count_rows(last), first_half)
+
+
+def split_tail(
+    segments: Sequence[RawSegment],
+    *,
+    frac: float | None = None,
+    num_rows: int | None = None,
+    first_half: FirstHalf = "validation",
+) -> Splits:
+    """The last lines of all, a share or a number of them: one half of them validates, the other tests."""
+    total = sum(count_rows(segment) for segment in segments)
+    held = round(total * (frac or 0.0)) if num_rows is None else num_rows
+    if held < 2 or held >= total:
+        asked = f"data.holdout_frac = {frac}" if num_rows is None else f"data.holdout_rows = {num_rows}"
+        raise DataError(
+            f"{asked} keeps {held} of {total} lines for validation and test; each split, and training, needs one"
+        )
+    train, tail = _cut(segments, total - held)
+    halved = _halve(train, tail, held, first_half)
+    train, validation, test = (tuple(s for s in halved.of(name) if s.extent) for name in SPLIT_NAMES)
+    return Splits(train, validation, test, first_half)
+
+
+def _halve(train: Sequence[RawSegment], held: Sequence[RawSegment], num_held: int, first_half: FirstHalf) -> Splits:
+    first, second = _cut(held, (num_held + 1) // 2)
+    validation, test = (first, second) if first_half == "validation" else (second, first)
+    return Splits(tuple(train), validation, test, first_half)
+
+
+@overload
+def whole(source: Source) -> Segment: ...
+@overload
+def whole(source: RawSource) -> RawSegment: ...
+def whole(source: RawSource) -> RawSegment:
+    """All rows of a source."""
+    if isinstance(source, Source):
+        return Segment(source, source.rows_start, source.num_bytes)
+    return ParquetSegment(source, 0, source.num_rows)
+
+
+def refuse_overlap(
+    first: str, first_segments: Sequence[RawSegment], second: str, second_segments: Sequence[RawSegment]
+) -> None:
+    """Complain if a line belongs to both."""
+    for a in first_segments:
+        for b in second_segments:
+            if a.source.path.samefile(b.source.path) and max(a.start, b.start) < min(a.stop, b.stop):
+                raise DataError(f"{a.source.path} has lines in both {first} and {second}; a split may share none")
+
+
+def count_rows(segment: RawSegment) -> int:
+    """How many lines a segment has, an unfinished last one included; of Parquet, how many rows."""
+    if isinstance(segment, ParquetSegment):
+        return segment.extent
+    if segment.num_bytes == 0:
+        return 0
+    source, lines = segment.source, 0
+    for at in range(segment.start, segment.stop, _FAR_BYTES):
+        end = min(at + _FAR_BYTES, segment.stop)
+        lines += int(count_lines(source.buffer, at, end))
+        if segment.num_bytes > _FAR_BYTES:
+            source.forget(at, end)  # a long file does not stay in memory for having been counted
+    return lines + int(source.buffer[segment.stop - 1] != NEWLINE)
+
+
+def _cut(segments: Sequence[RawSegment], num_rows: int) -> tuple[tuple[RawSegment, ...], tuple[RawSegment, ...]]:
+    """The first so many lines of all, and the rest."""
+    before, behind = list[RawSegment](), list[RawSegment]()
+    for segment in segments:
+        middle = _line_start(segment, num_rows)
+        before.append(replace(segment, stop=middle))
+        behind.append(replace(segment, start=middle))
+        num_rows = num_rows - count_rows(segment) if middle == segment.stop else 0
+    return tuple(before), tuple(behind)
+
+
+def _line_start(segment: RawSegment, num_lines: int) -> int:
+    """Where a segment goes on behind its first so many lines."""
+    if isinstance(segment, ParquetSegment):
+        return min(segment.start + num_lines, segment.stop)
+    if num_lines == 0:
+        return segment.start
+    buffer, seen, step = segment.source.buffer, 0, 1 << 20
+    for at in range(segment.start, segment.stop, step):
+        end = min(at + step, segment.stop)
+        here = int(count_lines(buffer, at, end))
+        if seen + here >= num_lines:
+            newlines = np.flatnonzero(buffer[at:end] == NEWLINE)
+            return at + int(newlines[num_lines - seen - 1]) + 1
+        seen += here
+        segment.source.forget(at, end)
+    return segment.stop  # an unfinished line is the last of them

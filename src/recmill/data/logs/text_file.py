@@ -1,0 +1,188 @@
+"""A text file as bytes in memory, whatever it is packed in, and ranges of it that begin and end at line borders."""
+
+import gzip
+import mmap
+import os
+import shutil
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from recmill.data.text.kernel import count_lines
+from recmill.errors import DataError
+from recmill.files import require_free_space
+
+COMPRESSED = (".gz", ".zst")
+_COPY_BYTES = 1 << 20
+# Asked for a byte of a file it has in memory, the system maps up to so much around it at once.
+_MAPPED_AROUND_BYTES = 2 << 20
+
+
+class Source:
+    """The bytes of one file, mapped into memory; `.gz` and `.zst` are unpacked once into a scratch file.
+
+    The scratch file has no name from the moment it is open, so that nothing stays behind, however the process ends.
+    It lies in the directory for temporary files (TMPDIR) and is as large as the unpacked text.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows_start = 0  # whoever finds a header moves it
+        try:
+            with open_plain(path) as file:
+                self.num_bytes = os.fstat(file.fileno()).st_size
+                # an empty file cannot be mapped
+                self._map = mmap.mmap(file.fileno(), self.num_bytes, prot=mmap.PROT_READ) if self.num_bytes else None
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        self.buffer: NDArray[np.uint8] = np.frombuffer(self._map or b"", np.uint8)
+
+    def line_start(self, at: int) -> int:
+        """The first line border at or behind a byte: where a line begins, or the end of the file."""
+        if at <= 0 or self._map is None:
+            return 0
+        newline = self._map.find(b"\n", min(at, self.num_bytes) - 1)
+        return newline + 1 if newline >= 0 else self.num_bytes
+
+    def line_end(self, at: int) -> int:
+        """Where the line that begins here ends: its newline, or the end of the file."""
+        newline = self._map.find(b"\n", at) if self._map else -1
+        return newline if newline >= 0 else self.num_bytes
+
+    def last_line_start(self, start: int, stop: int) -> int:
+        """Behind the last newline of a range: `stop` itself unless the range ends in an unfinished line."""
+        newline = self._map.rfind(b"\n", start, stop) if self._map else -1
+        return newline + 1 if newline >= 0 else start
+
+    def line_number(self, at: int) -> int:
+        """The number, from 1, of the line that begins at a byte. Reads all before it: for error messages."""
+        return int(count_lines(self.buffer, 0, at)) + 1
+
+    def place(self, line: int) -> str:
+        """A line, for messages."""
+        return f"{self.path}:{line}"
+
+    def forget(self, start: int, stop: int) -> None:
+        """Let go of the memory behind a range that will not be read again soon; if it is, the disk is asked anew."""
+        first = max(0, start - _MAPPED_AROUND_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
+        last = stop // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and first < last:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def fetch(self, start: int, stop: int) -> None:
+        """Ask the system to read a range from the disk, without waiting for it."""
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and first < stop:
+            self._map.madvise(mmap.MADV_WILLNEED, first, stop - first)
+
+    def close(self) -> None:
+        """Let go of the memory; it is unmapped with the last array that looks into it."""
+        self.buffer = np.empty(0, np.uint8)
+        self._map = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The lines of a source that begin in a range of bytes; both ends are line borders."""
+
+    source: Source
+    start: int
+    stop: int
+
+    @property
+    def num_bytes(self) -> int:
+        """The length of the range."""
+        return self.stop - self.start
+
+    @property
+    def extent(self) -> int:
+        """What a stream cuts into blocks: bytes, here."""
+        return self.num_bytes
+
+    def fetch(self) -> None:
+        """Ask the system to read it from the disk, without waiting for it."""
+        self.source.fetch(self.start, self.stop)
+
+    def part(self, start: int, stop: int) -> "Segment":
+        """The lines that begin in a part of this segment, given in bytes from its start."""
+        source = self.source
+        first = source.line_start(self.start + start) if start > 0 else self.start
+        last = source.line_start(self.start + stop) if stop < self.num_bytes else self.stop
+        return Segment(source, min(first, self.stop), min(last, self.stop))
+
+    def cut(self, num_bytes: int) -> list["Segment"]:
+        """All of it, in parts of so many bytes."""
+        parts = list[Segment]()
+        for at in range(0, self.num_bytes, num_bytes):
+            parts.append(self.part(at, at + num_bytes))
+            self.source.forget(
+                self.start, parts[-1].stop
+            )  # the search for a line border has mapped what lies around it
+        return parts
+
+
+def read_head(path: Path, num_bytes: int) -> bytes:
+    """The whole lines among the first bytes of a file, unpacked no further than that."""
+    try:
+        with path.open("rb") as packed:
+            file: Any = packed
+            if path.suffix == ".gz":
+                file = gzip.GzipFile(fileobj=packed)
+            elif path.suffix == ".zst":
+                file = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+            head: bytes = file.read(num_bytes)
+            is_cut = len(head) == num_bytes and file.read(1) != b""
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise DataError(f"{path} is damaged or cut short: {error}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    if is_cut and b"\n" not in head:
+        raise DataError(f"{path} has no newline in its first {num_bytes:,} bytes; is it a text file?")
+    return head[: head.rfind(b"\n") + 1] if is_cut else head
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """The file itself, or a nameless scratch copy of what it unpacks to."""
+    if path.suffix not in COMPRESSED:
+        return path.open("rb")
+    scratch_dir = Path(tempfile.gettempdir())
+    require_free_space(scratch_dir, 3 * path.stat().st_size, f"unpacking {path}")
+    scratch = tempfile.TemporaryFile(dir=scratch_dir)  # noqa: SIM115 the caller closes it
+    try:
+        with path.open("rb") as packed:
+            if path.stat().st_size == 0:
+                raise EOFError("it has no bytes")
+            (_unpack_gzip if path.suffix == ".gz" else _unpack_zstd)(packed, scratch)
+        scratch.flush()
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        scratch.close()
+        raise DataError(f"{path} is damaged or cut short: {error}") from None
+    except BaseException:
+        scratch.close()
+        raise
+    return scratch
+
+
+def _unpack_gzip(packed: IO[bytes], out: IO[bytes]) -> None:
+    with gzip.open(packed) as unpacked:
+        shutil.copyfileobj(unpacked, out, _COPY_BYTES)
+
+
+def _unpack_zstd(packed: IO[bytes], out: IO[bytes]) -> None:
+    """Frame after frame by hand: the library's reader takes a file that was cut short for a complete one."""
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    is_open = False
+    while data := packed.read(_COPY_BYTES):
+        while data:
+            out.write(frame.decompress(data))
+            is_open, data = not frame.eof, frame.unused_data
+            if frame.eof:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+    if is_open:
+        raise EOFError("the last frame does not end")

@@ -1,0 +1,1 @@
+"""Prepared rows: writers and readers side by side, one format per file."""

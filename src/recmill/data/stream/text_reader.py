@@ -1,0 +1,160 @@
+"""Text segments to encoded columns: parse and encode in one pass, a few hundred rows at a time."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.batch import Columns, empty_columns
+from recmill.data.encode.encoder import Encoder, build_encoder, encode_rows
+from recmill.data.encode.transforms import Encoding
+from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.logs.parquet_file import RawSource
+from recmill.data.logs.split import count_rows
+from recmill.data.logs.text_file import Segment, Source
+from recmill.data.text.fields import RawColumns, Workspace
+from recmill.data.text.kernel import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
+from recmill.data.text.reference import BadRow, Row, read_row
+from recmill.errors import BadRowError
+from recmill.jit import njit
+from recmill.settings.columns import Schema
+
+BadRowPolicy = Literal["fail", "skip"]
+
+# So many Criteo rows, their text and all that is noted of them fill 200 KiB: they stay in the second-level cache.
+WORKSPACE_ROWS = 256
+
+
+class Plans(NamedTuple):
+    """All that turns text into encoded columns."""
+
+    layout: Layout
+    encoder: Encoder
+
+
+@njit(nogil=True, cache=True)
+def _read_range(
+    buffer: NDArray[np.uint8], start: int, stop: int, plans: Plans, work: Workspace, out: Columns, first_row: int
+) -> tuple[int, int, int]:
+    """Fill `out` from `first_row` on: the row reached, where the next line begins, and why it stopped there."""
+    at, row, status = start, first_row, FULL
+    while status == FULL:
+        count, at, status = parse_rows(buffer, at, stop, plans.layout, work)
+        encode_rows(work.raw, count, plans.encoder, out, row)
+        row += count
+    return row, at, status
+
+
+@dataclass(frozen=True)
+class Block:
+    """The encoded rows of a stretch of text, and how many of its lines were passed over."""
+
+    columns: Columns
+    num_skipped: int = 0
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Reads segments of text files; may be shared by threads."""
+
+    schema: Schema
+    encoding: Encoding
+    table_rows: tuple[int, ...]
+    bad_rows: BadRowPolicy = "fail"
+    vocabulary: Vocabulary | None = None
+    plans: Plans = field(init=False, repr=False)
+    _widths: tuple[int, int] = field(init=False, repr=False, compare=False)
+    _of_thread: threading.local = field(init=False, repr=False, compare=False, default_factory=threading.local)
+
+    def __post_init__(self) -> None:
+        encoder = build_encoder(self.schema, self.encoding, self.table_rows, self.vocabulary)
+        object.__setattr__(self, "plans", Plans(self.schema.layout(), encoder))
+        object.__setattr__(self, "_widths", (len(self.schema.dense_names), self.schema.num_slots))
+
+    def compile(self) -> None:
+        """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
+        nothing = np.frombuffer(b"", np.uint8)  # read-only, as the bytes of a mapped file are
+        count_lines(nothing, 0, 0)
+        _read_range(nothing, 0, 0, self.plans, self._workspace(1), self.room_for(0), 0)
+
+    def room_for(self, num_rows: int) -> Columns:
+        """Columns of this schema, not yet filled."""
+        return empty_columns(num_rows, *self._widths)
+
+    def read(self, segments: Sequence[Segment]) -> Block:
+        """The rows of some segments, in their order."""
+        room = self.room_for(sum(count_rows(segment) for segment in segments))
+        row, num_skipped = 0, 0
+        for segment in segments:
+            row, skipped = self.read_into(segment, room, row)
+            num_skipped += skipped
+        return Block(room.rows(0, row), num_skipped)
+
+    def read_into(self, segment: Segment, out: Columns, row: int) -> tuple[int, int]:
+        """Fill `out` from `row` on; returns the row reached and the number of lines passed over."""
+        work = self._workspace_of_thread()
+        source, at, num_skipped = segment.source, segment.start, 0
+        body_stop = source.last_line_start(segment.start, segment.stop)
+        while at < segment.stop:
+            if at < body_stop:
+                row, at, status = _read_range(source.buffer, at, body_stop, self.plans, work, out, row)
+                if status != ODD_LINE:
+                    continue
+            line_end = min(source.line_end(at), segment.stop)
+            raw = self._judge(source, at, line_end)
+            if raw is None:
+                num_skipped += 1
+            else:
+                encode_rows(raw, 1, self.plans.encoder, out, row)
+                row += 1
+            at = line_end + 1
+        return row, num_skipped
+
+    def _judge(self, source: Source, start: int, end: int) -> RawColumns | None:
+        """Let the slow reader read a line: its row, or None if it is bad and bad rows are skipped."""
+        verdict = read_row(source.buffer[start:end].tobytes(), self.schema)
+        if isinstance(verdict, Row):
+            raw = self._workspace(1).raw
+            raw.labels[0] = verdict.label
+            raw.numbers[0] = verdict.numbers
+            raw.values[0] = verdict.values
+            return raw
+        if self.bad_rows == "fail":
+            raise BadRowError(complain(source, source.line_number(start), verdict))
+        return None
+
+    def _workspace_of_thread(self) -> Workspace:
+        """What every thread keeps from one segment to the next."""
+        if not hasattr(self._of_thread, "workspace"):
+            self._of_thread.workspace = self._workspace(WORKSPACE_ROWS)
+        workspace: Workspace = self._of_thread.workspace
+        return workspace
+
+    def _workspace(self, num_rows: int) -> Workspace:
+        schema = self.schema
+        return new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
+
+
+def complain(source: RawSource, line: int, bad: BadRow) -> str:
+    """The place, the thing and the way out."""
+    way_out = "mend the file, or pass --bad-rows skip to count such rows and go on"
+    return f"{source.place(line)}: {bad.describe()} ({way_out})"
+
+
+def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, chunk_bytes: int = 4 << 20) -> Block:
+    """All rows of some segments in one piece of memory, parsed by several threads."""
+    chunks = [chunk for segment in segments for chunk in segment.cut(chunk_bytes)]
+    with ThreadPoolExecutor(threads) as pool:
+        counts = list(pool.map(count_rows, chunks))
+        first_rows = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).tolist()
+        room = reader.room_for(first_rows[-1])
+        ends = list(pool.map(lambda chunk, first: reader.read_into(chunk, room, first), chunks, first_rows[:-1]))
+    num_skipped = sum(skipped for _, skipped in ends)
+    if num_skipped == 0:
+        return Block(room)
+    kept = np.concatenate([np.arange(first, end) for first, (end, _) in zip(first_rows[:-1], ends, strict=True)])
+    return Block(Columns(room.dense[kept], room.ids[kept], room.labels[kept]), num_skipped)

@@ -1,0 +1,1 @@
+"""Synthetic logs with a known best answer."""

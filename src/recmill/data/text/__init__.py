@@ -1,0 +1,1 @@
+"""Bytes of delimited text to raw columns: kernels, and the reference parser they are tested against."""

@@ -1,0 +1,233 @@
+"""Columns that have a type already, as plain arrays, to raw columns: the same values as from the text they stand for.
+
+1. A column is `Numbers`, `Texts` or `Lists` of these. Whoever reads a format makes such arrays of it.
+2. Every item of a category column becomes a 64-bit value, or is none (null, or without a byte), or is bad.
+3. Of a list, and of a text that an inner separator takes apart, the first values fill the slots of the row.
+4. What the kernels do not accept goes to `rows.py`, as fields of text do; the row is bad if that refuses it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.text.fields import (
+    ABSENT_CATEGORY,
+    MISSING_CATEGORY,
+    STRING_CATEGORIES,
+    RawColumns,
+    Text,
+    one_of_several,
+)
+from recmill.data.text.hashing import xxh64
+from recmill.data.text.reference import BadRow, category_value, complaint, complaint_of_one
+from recmill.jit import njit
+from recmill.settings.columns import SEVERAL_KINDS, Column, Schema
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+# What an item of a category is: a value, nothing, something for rows.py to judge, or refused by it.
+VALUE, NONE, ODD, BAD = range(4)
+_PADDING = 32  # kernels load eight bytes at a time, and up to 17 behind the begin of a number
+
+
+class Numbers(NamedTuple):
+    """Integers or doubles; whatever stands in place of a null is not looked at."""
+
+    values: NDArray[Any]
+    is_null: Bools
+
+
+class Texts(NamedTuple):
+    """Bytes, and from where to where each text goes; `padded` makes the room that kernels need behind the last."""
+
+    data: NDArray[np.uint8]
+    begins: Ints
+    ends: Ints
+    is_null: Bools
+
+
+class Lists(NamedTuple):
+    """From which item to which each list goes."""
+
+    begins: Ints
+    ends: Ints
+    is_null: Bools
+    items: Numbers | Texts
+
+
+Cells = Numbers | Texts | Lists
+
+
+def padded(data: NDArray[np.uint8], offsets: Ints, is_null: Bools) -> Texts:
+    """Texts that lie end to end, between neighbouring offsets."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    copy = np.zeros(last - first + _PADDING, np.uint8)
+    copy[: last - first] = data[first:last]
+    offsets = offsets - first
+    return Texts(copy, offsets[:-1], offsets[1:], is_null)
+
+
+@njit(nogil=True, cache=True)
+def _split(texts: Texts, separator: int, list_ends: Ints, begins: Ints, ends: Ints) -> int:
+    """Where the parts of every text lie; how many there are."""
+    part = 0
+    for row in range(len(list_ends)):
+        begin = texts.begins[row]
+        for at in range(begin, texts.ends[row]):
+            if texts.data[at] == separator:
+                begins[part], ends[part] = begin, at
+                begin, part = at + 1, part + 1
+        begins[part], ends[part] = begin, texts.ends[row]
+        part += 1
+        list_ends[row] = part
+    return part
+
+
+def split_texts(texts: Texts, separator: str) -> Lists:
+    """What stands between the separators of each text."""
+    num_rows = len(texts.begins)
+    room = num_rows + int(np.count_nonzero(texts.data == ord(separator)))
+    list_ends, begins, ends = (np.empty(size, np.int64) for size in (num_rows, room, room))
+    num_parts = _split(texts, ord(separator), list_ends, begins, ends)
+    list_begins = np.concatenate([np.zeros(1, np.int64), list_ends])[:-1]
+    parts = Texts(texts.data, begins[:num_parts], ends[:num_parts], np.zeros(num_parts, np.bool_))
+    return Lists(list_begins, list_ends, texts.is_null, parts)
+
+
+@njit(nogil=True, cache=True)
+def _read_texts(texts: Texts, kind: int, is_several: bool, values: Words, states: NDArray[np.uint8]) -> None:
+    text = Text(texts.data, 0)
+    for i in range(len(values)):
+        begin, end = texts.begins[i], texts.ends[i]
+        if texts.is_null[i] or begin >= end:
+            states[i] = NONE
+        elif kind == STRING_CATEGORIES:
+            hashed = xxh64(texts.data, begin, end, np.uint64(0))
+            is_mark = hashed == MISSING_CATEGORY or (is_several and hashed == ABSENT_CATEGORY)
+            values[i] = hashed ^ np.uint64(is_mark)
+            states[i] = VALUE
+        else:
+            values[i], is_value = one_of_several(text, kind, begin, end)
+            states[i] = VALUE if is_value else ODD
+
+
+@njit(nogil=True, cache=True)
+def _take_first(
+    begins: Ints, ends: Ints, is_null: Bools, values: Words, states: NDArray[np.uint8], out: Words, is_bad: Bools
+) -> None:
+    """Fill the slots (R, slots) of every row from the front; a bad item counts if there is a slot for it."""
+    for row in range(len(out)):
+        count = 0
+        if not is_null[row]:
+            for i in range(begins[row], ends[row]):
+                if count == out.shape[1] or states[i] == BAD:
+                    is_bad[row] = count < out.shape[1]
+                    break
+                if states[i] == VALUE:
+                    out[row, count] = values[i]
+                    count += 1
+        out[row, count:] = ABSENT_CATEGORY
+        if count == 0:
+            out[row, 0] = MISSING_CATEGORY
+
+
+def _is_no_int64(values: NDArray[Any]) -> Bools:
+    """Unsigned numbers beyond 63 bits, and the one signed number that has no positive counterpart."""
+    is_beyond: Bools = values >= 1 << 63 if values.dtype == np.uint64 else values == -(1 << 63)
+    return is_beyond
+
+
+def _read_items(items: Numbers | Texts, column: Column) -> tuple[Words, NDArray[np.uint8]]:
+    """The value of every item, and what it is."""
+    num_items = len(items.is_null)
+    states = np.empty(num_items, np.uint8)
+    if isinstance(items, Numbers):
+        values = items.values.view(np.uint64)
+        is_bad = _is_no_int64(items.values) | (column.is_several & (values == ABSENT_CATEGORY))
+        states[:] = np.where(items.is_null, NONE, np.where(is_bad, BAD, VALUE))
+        return values, states
+    values = np.empty(num_items, np.uint64)
+    _read_texts(items, SEVERAL_KINDS[column.kind], column.is_several, values, states)
+    for i in np.flatnonzero(states == ODD):
+        field = items.data[items.begins[i] : items.ends[i]].tobytes()
+        is_refused = complaint_of_one(field, column) is not None
+        states[i] = BAD if is_refused else VALUE
+        values[i] = 0 if is_refused else category_value(field, column)
+    return values, states
+
+
+def read_categories(cells: Cells, column: Column, out: Words) -> Bools:
+    """Fill the slots of a column (R, slots); which rows are bad."""
+    if isinstance(cells, Texts) and column.inner_separator is not None:
+        cells = split_texts(cells, column.inner_separator)
+    if not isinstance(cells, Lists):
+        values, states = _read_items(cells, column)
+        out[:, 0] = np.where(states == NONE, MISSING_CATEGORY, values)
+        return states == BAD
+    values, states = _read_items(cells.items, column)
+    is_bad = np.zeros(len(out), np.bool_)
+    _take_first(cells.begins, cells.ends, cells.is_null, values, states, out, is_bad)
+    return is_bad
+
+
+def read_numbers(numbers: Numbers, column: Column, out: NDArray[np.float64]) -> Bools:
+    """Fill a dense column, null and NaN as NaN; which rows are bad."""
+    out[:] = numbers.values
+    is_bad = _is_no_int64(numbers.values) if column.kind == "int" else np.isinf(out)
+    out[numbers.is_null] = np.nan
+    return is_bad & ~numbers.is_null
+
+
+def read_labels(numbers: Numbers, out: NDArray[np.float32]) -> Bools:
+    """Fill the labels; which rows have none."""
+    out[:] = numbers.values == 1
+    return numbers.is_null | ((numbers.values != 0) & (numbers.values != 1))
+
+
+def read_cells(columns: Mapping[str, Cells], schema: Schema, out: RawColumns, flaws: NDArray[np.uint16]) -> None:
+    """Fill raw rows, and for each the place, from 1, of the first column that is bad; 0 if none is."""
+    dense, slot = 0, 0
+    out.labels[:], flaws[:] = 0.0, 0
+    for place, column in enumerate(schema.columns, start=1):
+        if column.role == "ignored":
+            continue
+        cells = columns[column.name]
+        if column.role == "category":
+            is_bad = read_categories(cells, column, out.values[:, slot : slot + column.num_slots])
+            slot += column.num_slots
+        else:
+            assert isinstance(cells, Numbers)
+            if column.role == "label":
+                is_bad = read_labels(cells, out.labels)
+            else:
+                is_bad = read_numbers(cells, column, out.numbers[:, dense])
+                dense += 1
+        flaws[is_bad & (flaws == 0)] = place
+
+
+def judge_cell(value: object, column: Column) -> BadRow:
+    """What is wrong with a cell that was found to be bad."""
+    items = [item for item in value if item not in (None, "", b"")] if isinstance(value, list) else [value]
+    verdicts = [BadRow(column.name, written(item), complaint(written(item), column) or "") for item in items]
+    return next(verdict for verdict in verdicts if verdict.reason)
+
+
+def written(value: object) -> bytes:
+    """A value as the text of a CSV would have it, but for null."""
+    if value is None:
+        return b"null"
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def compile_cells() -> None:
+    """Have the kernels compiled, or loaded from their cache, before anyone waits for rows."""
+    texts = padded(np.empty(0, np.uint8), np.zeros(2, np.int64), np.zeros(1, np.bool_))
+    several = Column(name="none", role="category", kind="string", inner_separator="|", max_values=2)
+    alone = Column(name="none", role="category", kind="string")
+    out = np.empty((1, 3), np.uint64)
+    for column in (several, alone):
+        read_categories(texts, column, out[:, : column.num_slots])

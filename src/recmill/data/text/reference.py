@@ -1,0 +1,166 @@
+"""One line of text to one row, slowly and obviously: the court of appeal for lines the kernel does not accept."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
+from recmill.data.text.hashing import xxh64
+from recmill.data.text.kernel import MAX_LINE_BYTES
+from recmill.settings.columns import Column, Schema
+
+_INTEGER = re.compile(rb"-?[0-9]+")
+_FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_HEX = re.compile(rb"[0-9a-fA-F]{8}")
+_QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"')
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line's values: NaN for a missing number, MISSING_CATEGORY for a missing category, one value for each slot."""
+
+    label: float
+    numbers: tuple[float, ...]
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """Why a line cannot be a row: the column (None = the whole line), the offending text and the reason."""
+
+    column: str | None
+    text: bytes
+    reason: str
+
+    def describe(self) -> str:
+        """The complaint, without the place."""
+        shown = repr(self.text[:40])[1:] + ("..." if len(self.text) > 40 else "")
+        return f"column {self.column} holds {shown}: {self.reason}" if self.column else f"{self.reason}: {shown}"
+
+
+def split_line(line: bytes, schema: Schema) -> list[bytes] | BadRow:
+    """The fields of a line given without its newline, one for each column, or what is wrong with the line."""
+    if len(line) >= MAX_LINE_BYTES:
+        return BadRow(None, line, f"the line has {len(line):,} bytes, more than {MAX_LINE_BYTES - 1:,}")
+    if line.endswith(b"\r"):
+        return BadRow(None, line[-20:], "the line ends in CR LF; convert the file with `sed -i 's/\\r$//'`")
+    fields = _split_quoted(line, schema) if schema.quoted else line.split(schema.separator.encode())
+    if isinstance(fields, BadRow):
+        return fields
+    if len(fields) != len(schema.columns):
+        expected = f"{len(schema.columns)} fields separated by {schema.separator!r}"
+        return BadRow(None, line, f"the line has {len(fields)} fields, schema {schema.name} expects {expected}")
+    return fields
+
+
+def _split_quoted(line: bytes, schema: Schema) -> list[bytes] | BadRow:
+    """The fields of a line in which some may stand in double quotes, as RFC 4180 has it, but never over two lines."""
+    separator, fields, at = schema.separator.encode(), list[bytes](), 0
+    while True:
+        column = schema.columns[min(len(fields), len(schema.columns) - 1)].name
+        if line[at : at + 1] == b'"':
+            quoted = _QUOTED.match(line, at)
+            if quoted is None:
+                reason = "the quotes do not close on their line; a field with a newline cannot be read"
+                return BadRow(column, line[at:], reason)
+            fields.append(quoted[1].replace(b'""', b'"'))
+            at = quoted.end()
+            if at < len(line) and line[at : at + 1] != separator:
+                return BadRow(column, line[quoted.start() :], "something follows the closing quote")
+        else:
+            found = line.find(separator, at)
+            end = found if found >= 0 else len(line)
+            if b'"' in line[at:end]:
+                reason = "a quote within a field that does not begin with one; double it and quote the field"
+                return BadRow(column, line[at:end], reason)
+            fields.append(line[at:end])
+            at = end
+        if at == len(line):
+            return fields
+        at += 1
+
+
+def read_row(line: bytes, schema: Schema) -> Row | BadRow:
+    """The row of a line given without its newline, or what is wrong with it."""
+    fields = split_line(line, schema)
+    if isinstance(fields, BadRow):
+        return fields
+    label, numbers, values = 0.0, list[float](), list[int]()
+    for field, column in zip(fields, schema.columns, strict=True):
+        if reason := complaint(field, column):
+            return BadRow(column.name, field, reason)
+        if column.role == "label":
+            label = float(field)
+        elif column.role == "dense":
+            numbers.append(_number(field, column))
+        elif column.role == "category":
+            values += _categories(field, column)
+    return Row(label, tuple(numbers), tuple(values))
+
+
+def complaint(field: bytes, column: Column) -> str | None:
+    """Why a field cannot stand in its column, if it cannot."""
+    if b"\0" in field:
+        return "a NUL byte; is the file binary or damaged?"
+    if column.role == "label":
+        return None if field in (b"0", b"1") else "a label is 0 or 1"
+    if column.inner_separator is not None:
+        return next(filter(None, (complaint_of_one(value, column) for value in _several(field, column))), None)
+    return complaint_of_one(field, column)
+
+
+def complaint_of_one(field: bytes, column: Column) -> str | None:
+    """The same of a single value, one of several or the only one."""
+    if not field or column.kind in (None, "string"):
+        return None
+    if column.kind == "hex":
+        return None if _HEX.fullmatch(field) else "a category of this kind is exactly 8 hexadecimal digits"
+    if column.kind == "float":
+        is_finite = _FLOAT.fullmatch(field) and np.isfinite(float(field))
+        return None if is_finite else "not a finite decimal number"
+    digits = field.lstrip(b"-0")  # Python refuses to convert thousands of digits, be they zeros
+    is_int64 = _INTEGER.fullmatch(field) and len(digits) <= 19 and int(digits or b"0") <= _INT64_MAX
+    if not is_int64:
+        return "not an integer of 64 bits"
+    is_mark = column.is_several and _integer(field) % 2**64 == ABSENT_CATEGORY
+    return "in a column of several values this one integer stands for none" if is_mark else None
+
+
+def _number(field: bytes, column: Column) -> float:
+    if not field:
+        return float("nan")
+    return float(_integer(field)) if column.kind == "int" else float(field)
+
+
+def _integer(field: bytes) -> int:
+    magnitude = int(field.lstrip(b"-0") or b"0")
+    return -magnitude if field.startswith(b"-") else magnitude
+
+
+def _several(field: bytes, column: Column) -> list[bytes]:
+    """The first values of a field that holds several; nothing between two inner separators is no value."""
+    assert column.inner_separator is not None
+    return [value for value in field.split(column.inner_separator.encode()) if value][: column.max_values]
+
+
+def _categories(field: bytes, column: Column) -> list[int]:
+    """A value for each slot of the column."""
+    if column.inner_separator is None:
+        return [category_value(field, column)]
+    values = [category_value(value, column) for value in _several(field, column)] or [int(MISSING_CATEGORY)]
+    return values + [int(ABSENT_CATEGORY)] * (column.num_slots - len(values))
+
+
+def category_value(field: bytes, column: Column) -> int:
+    """The 64-bit value of a single category that is accepted."""
+    if not field:
+        return int(MISSING_CATEGORY)
+    if column.kind == "hex":
+        return int(field, 16)
+    if column.kind == "int":
+        return _integer(field) % 2**64
+    hashed = int(xxh64(np.frombuffer(field, np.uint8), 0, len(field), np.uint64(0)))
+    marks = (MISSING_CATEGORY, ABSENT_CATEGORY) if column.is_several else (MISSING_CATEGORY,)
+    return hashed ^ 1 if hashed in marks else hashed

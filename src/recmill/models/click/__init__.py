@@ -1,0 +1,1 @@
+"""Click models: dense features and embeddings in, one logit per row out."""

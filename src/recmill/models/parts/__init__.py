@@ -1,0 +1,1 @@
+"""Layers, kernels and losses that several models share."""

@@ -1,0 +1,1 @@
+"""Sequence models: a history of items in, a score per item out."""

@@ -1,0 +1,232 @@
+"""Columns, their roles, kinds, encodings and table sizes: the contract between data and models."""
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from pydantic import Field
+
+from recmill.data.text import fields
+from recmill.data.text import kernel as text
+from recmill.errors import ConfigError
+from recmill.settings.tree import Settings, from_tree, read_toml
+
+Role = Literal["label", "dense", "category", "ignored"]
+Kind = Literal["int", "float", "hex", "string"]
+DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
+CategoryTransform = Literal["modulo", "hash", "xxhash64"]
+MissingCategory = Literal["own_row", "last_row", "value_zero"]
+Format = Literal["text", "parquet"]
+
+# The roles and kinds that go together, and what the kernel calls them.
+KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
+    ("label", "int"): fields.LABEL,
+    ("dense", "int"): fields.INT_NUMBER,
+    ("dense", "float"): fields.FLOAT_NUMBER,
+    ("category", "hex"): fields.HEX_CATEGORY,
+    ("category", "int"): fields.INT_CATEGORY,
+    ("category", "string"): fields.STRING_CATEGORY,
+    ("ignored", None): fields.IGNORED,
+}
+SEVERAL_KINDS: dict[Kind | None, int] = {
+    "hex": fields.HEX_CATEGORIES,
+    "int": fields.INT_CATEGORIES,
+    "string": fields.STRING_CATEGORIES,
+}
+MAX_VALUES = 1024
+FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
+
+
+class Column(Settings):
+    """One field of every row; what it says of its encoding comes before the `[encoding]` settings of the run."""
+
+    name: str = Field(min_length=1)
+    role: Role
+    kind: Kind | None = None
+    encoding: str | None = None  # dense: a DenseTransform; category: a CategoryTransform
+    min: float | None = None  # dense: the minimum of log(x-min+2)
+    missing: float | str | None = None  # dense: the x an empty field stands for; category: a MissingCategory
+    rows: int | None = Field(default=None, ge=1)  # category: the size of its table
+    # category: a field holds several values, whose rows are summed; those behind the first `max_values` are left out.
+    # They stand in a text with separators between them or, without a separator, in a list of a Parquet file.
+    inner_separator: str | None = None
+    max_values: int | None = Field(default=None, ge=1, le=MAX_VALUES)
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse what makes no sense in this role."""
+        if (self.role, self.kind) not in KERNEL_KINDS:
+            kinds = [kind for role, kind in KERNEL_KINDS if role == self.role]
+            raise ConfigError(f"column {self.name}: a {self.role} cannot be of kind {self.kind}; choose from {kinds}")
+        self._refuse_unless("rows", self.role == "category", "a category column has a table")
+        for key in ("inner_separator", "max_values"):
+            self._refuse_unless(key, self.role == "category", "only categories may be several in one field")
+        if self.inner_separator is not None and self.max_values is None:
+            raise ConfigError(
+                f"column {self.name}: inner_separator is {self.inner_separator!r} and max_values is not given; "
+                "a field of several values needs both"
+            )
+        encodings = {"dense": get_args(DenseTransform), "category": get_args(CategoryTransform)}.get(self.role, ())
+        choices = f"choose from {list(encodings)}" if encodings else "only dense and category columns are encoded"
+        self._refuse_unless("encoding", self.encoding in encodings, choices)
+        self._refuse_unless("min", self.encoding == "log(x-min+2)", "only the encoding 'log(x-min+2)' has a minimum")
+        if self.encoding == "log(x-min+2)" and self.min is None:
+            raise ConfigError(f"column {self.name}: the encoding 'log(x-min+2)' needs a minimum; give it as min = ...")
+        if self.role == "dense":
+            self._refuse_unless("missing", isinstance(self.missing, float), "give the number an empty field stands for")
+        else:
+            stand_ins = get_args(MissingCategory) if self.role == "category" else ()
+            choices = f"choose from {list(stand_ins)}" if stand_ins else "no value stands for an empty field here"
+            self._refuse_unless("missing", self.missing in stand_ins, choices)
+
+    @property
+    def is_several(self) -> bool:
+        """Whether a field holds several values."""
+        return self.max_values is not None
+
+    @property
+    def num_slots(self) -> int:
+        """How many ids a row has for this column."""
+        return (self.max_values or 1) if self.role == "category" else 0
+
+    @property
+    def value_bits(self) -> int:
+        """How many bits a category value has at most."""
+        return 32 if self.kind == "hex" else 64
+
+    def _refuse_unless(self, key: str, is_right: bool, way_out: str) -> None:
+        value = getattr(self, key)
+        if value is not None and not is_right:
+            raise ConfigError(f"column {self.name}: {key} = {value!r} does not go with a {self.role} column; {way_out}")
+
+
+class Schema(Settings):
+    """The fields of a line, in their order; or the columns of a Parquet file, which are found by their names."""
+
+    name: str
+    format: Format = "text"
+    separator: str = ""  # of text, which has one
+    header: bool = False  # every file begins with a line of the columns' names
+    quoted: bool = False  # fields may stand in double quotes; without it a quote is a byte like any other
+    columns: tuple[Column, ...]
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse what no file can satisfy."""
+        self._refuse_other_format()
+        for column in self.columns:
+            inner = column.inner_separator
+            if inner is not None and (inner == self.separator or not _can_separate(inner)):
+                raise ConfigError(
+                    f"schema {self.name}: {inner!r} cannot separate the values of column {column.name}; "
+                    "use a bar or a semicolon, other than what separates fields"
+                )
+        if not self.columns:
+            raise ConfigError(f"schema {self.name} names no column; a line has at least one")
+        names = [column.name for column in self.columns]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ConfigError(f"schema {self.name} names {', '.join(sorted(twice))} more than once")
+        if len(self._names("label")) > 1:
+            raise ConfigError(f"schema {self.name} has several labels: {', '.join(self._names('label'))}")
+
+    def _refuse_other_format(self) -> None:
+        if self.format == "parquet":
+            for key in ("separator", "header", "quoted"):
+                if getattr(self, key):
+                    raise ConfigError(f"schema {self.name}: {key} is for text; leave it out of a schema of Parquet")
+            return
+        if not _can_separate(self.separator):
+            raise ConfigError(f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma")
+        for column in self.columns:
+            if column.is_several and column.inner_separator is None:
+                raise ConfigError(
+                    f"schema {self.name}: column {column.name} has max_values = {column.max_values} and no "
+                    "inner_separator; a field of several values needs both"
+                )
+
+    def __str__(self) -> str:
+        return f"schema {self.name}"
+
+    def of_role(self, role: Role) -> tuple[Column, ...]:
+        """The columns of a role, in file order."""
+        return tuple(column for column in self.columns if column.role == role)
+
+    def _names(self, role: Role) -> tuple[str, ...]:
+        return tuple(column.name for column in self.of_role(role))
+
+    @property
+    def has_label(self) -> bool:
+        """Whether rows say what happened; rows to be scored do not."""
+        return bool(self._names("label"))
+
+    @property
+    def dense_names(self) -> tuple[str, ...]:
+        """The number columns, in file order."""
+        return self._names("dense")
+
+    @property
+    def category_names(self) -> tuple[str, ...]:
+        """The category columns, in file order."""
+        return self._names("category")
+
+    @property
+    def num_slots(self) -> int:
+        """How many ids a row has: one for a category of a single value, `max_values` for one of several."""
+        return sum(column.num_slots for column in self.columns)
+
+    @property
+    def slot_columns(self) -> tuple[int, ...]:
+        """For every slot, which of the category columns it belongs to."""
+        return tuple(i for i, column in enumerate(self.of_role("category")) for _ in range(column.num_slots))
+
+    @property
+    def slots_may_be_absent(self) -> tuple[bool, ...]:
+        """For every slot, whether a row may leave it empty: one of several of a column."""
+        return tuple(column.num_slots > 1 for column in self.of_role("category") for _ in range(column.num_slots))
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """For every slot its column's name, with its place if there are several."""
+        return tuple(
+            column.name if column.num_slots == 1 else f"{column.name}[{i}]"
+            for column in self.of_role("category")
+            for i in range(column.num_slots)
+        )
+
+    def layout(self) -> text.Layout:
+        """What the text kernel needs to know."""
+        assert self.format == "text"
+        runs, taken, place = list[fields.Run](), Counter[str](), 0
+        for (role, kind, inner, _), group in groupby(self.columns, key=_alike):
+            columns = list(group)
+            first = taken[role]
+            taken[role] += sum(max(1, column.num_slots) for column in columns)
+            code = SEVERAL_KINDS[kind] if inner else KERNEL_KINDS[role, kind]
+            runs.append(fields.Run(code, first, taken[role], place, ord(inner or "\0")))
+            place += len(columns)
+        return text.Layout(np.uint8(ord(self.separator)), self.quoted, len(self.columns), np.array(runs, np.int64))
+
+
+def _can_separate(text: str) -> bool:
+    return len(text.encode()) == 1 and text not in FORBIDDEN_SEPARATORS
+
+
+def _alike(column: Column) -> tuple[Role, Kind | None, str | None, str | None]:
+    """What neighbours of one run have in common; a column of several values is a run by itself."""
+    return column.role, column.kind, column.inner_separator, column.name if column.inner_separator else None
+
+
+def schema_from_tree(tree: Mapping[str, Any], origin: str) -> Schema:
+    """Validate the contents of a schema file; every complaint names where they come from."""
+    try:
+        return from_tree(Schema, tree, "schema")
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{origin}: {line}" for line in str(error).splitlines())) from None
+
+
+def read_schema(path: Path) -> Schema:
+    """The schema in a TOML file, named after the file unless it gives a name itself."""
+    if not path.is_file():
+        raise ConfigError(f"there is no schema file {path}; write a first one with `recmill schema infer FILES`")
+    return schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))

@@ -1,0 +1,345 @@
+"""The state of a run on disk: safetensors and JSON, a manifest with checksums last, no pickle.
+
+Every process writes the pieces of tables it holds, the main one all the rest. A state is first copied (`Snapshot`), so
+that it can be written while training goes on, and a directory that was not finished does not exist for a reader.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from recmill.embeddings.piece import HasPieces, Piece, What
+from recmill.errors import FailureError, RunError
+from recmill.files import CHECKSUM, checksum, read_manifest, replace_dir, write_atomic, write_listing
+from recmill.settings.tree import Settings, to_toml
+from recmill.training.checkpoint.saved_tables import SavedTables, file_of, key_of
+from recmill.training.checkpoint.tensor_file import write_tensors
+from recmill.training.optimize.average import WeightMean
+from recmill.training.optimize.precision import LossScale
+from recmill.training.progress import Progress
+from recmill.world import ALONE, World
+
+DENSE = "dense.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+PROGRESS = "progress.json"
+CONFIG = "config.toml"
+COUNTERS = "counters.json"
+TRAINING = "training.safetensors"  # where the weights are a mean: those that training goes on from
+_LOST_S = 600.0  # how long the main process waits for the pieces of the others
+
+
+class State(Protocol):
+    """All that a step may change, and the settings it came from."""
+
+    @property
+    def config(self) -> Settings:
+        """All settings of the run."""
+
+    @property
+    def rows_hash(self) -> str:
+        """Of what its tables' rows stand for: columns and table sizes, or the items of a catalogue."""
+
+    @property
+    def data_hash(self) -> str:
+        """Of the data it is trained on, with which alone it can go on; empty if it is not bound to any."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The layers."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What moves them."""
+
+    @property
+    def tables(self) -> HasPieces | None:
+        """The embedding tables, if there are any beside the layers, with what moves them."""
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """Of fp16."""
+
+    @property
+    def average(self) -> WeightMean | None:
+        """What is judged and left behind in place of the weights."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one process has to write: tensors by file, and texts by file."""
+
+    kind: str
+    step: int
+    rows_hash: str
+    world: World
+    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all tensors."""
+        return sum(_num_bytes(group.values()) for group in self.tensors.values())
+
+    def copied(self, room: "Room") -> "Snapshot":
+        """The same, in memory of its own."""
+        tensors = {
+            file: {name: room.copy(f"{file}/{name}", tensor) for name, tensor in group.items()}
+            for file, group in self.tensors.items()
+        }
+        return replace(self, tensors=tensors)
+
+
+def _num_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+class Room:
+    """Memory for one copied state at a time, used again for the next: new pages cost more than the copy itself."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes already."""
+        return _num_bytes(self._tensors.values())
+
+    def copy(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor's values in the place of that name."""
+        place = self._tensors.get(name)
+        if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
+            place = self._tensors[name] = torch.empty_like(tensor, device="cpu")
+        return place.copy_(tensor.detach())
+
+
+def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
+    """Weights alone: what scoring needs."""
+    snapshot = Snapshot("model", progress.step, state.rows_hash, world)
+    if world.is_main:
+        snapshot.tensors[DENSE] = _layers_to_save(state)
+    _add_pieces(snapshot, [piece for piece in _pieces_to_save(state) if piece.what == "weights"])
+    return snapshot
+
+
+def checkpoint_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
+    """All that is needed to go on as if nothing had happened."""
+    snapshot = Snapshot("checkpoint", progress.step, state.rows_hash, world)
+    if world.is_main:
+        snapshot.tensors[DENSE] = _layers_to_save(state)
+        snapshot.tensors[OPTIMIZER] = _optimizer_state(state)
+        snapshot.texts[COUNTERS] = json.dumps(_counters(state))
+        snapshot.texts[PROGRESS] = json.dumps(progress.to_json())
+        snapshot.texts[CONFIG] = to_toml(state.config)
+        if state.average and state.average.count:
+            snapshot.tensors[TRAINING] = state.average.training_weights()
+    _add_pieces(snapshot, _pieces_to_save(state))
+    return snapshot
+
+
+def _add_pieces(snapshot: Snapshot, pieces: list[Piece]) -> None:
+    for piece in pieces:
+        file = file_of(piece.what, snapshot.world.rank, snapshot.world.size)
+        snapshot.tensors.setdefault(file, {})[key_of(piece)] = piece.values
+
+
+def _layers_to_save(state: State) -> dict[str, Tensor]:
+    """Parameters, and what batch norm has measured: their mean if there is one, as scoring needs it."""
+    means = state.average.layers if state.average and state.average.count else {}
+    return {**state.model.state_dict(), **means}
+
+
+def _pieces_to_save(state: State) -> list[Piece]:
+    pieces = state.tables.pieces_to_save() if state.tables else []
+    if state.average is None or not state.average.count:
+        return pieces
+    means = state.average.tables
+    return [replace(piece, values=means[piece.table]) if piece.what == "weights" else piece for piece in pieces]
+
+
+def _pieces(state: State) -> list[Piece]:
+    return state.tables.pieces() if state.tables else []
+
+
+def write_part(snapshot: Snapshot, scratch: Path) -> None:
+    """Write the files of one process, and a list of them last."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    files: dict[str, dict[str, Any]] = {}
+    for name, tensors in snapshot.tensors.items():
+        digest = write_tensors(scratch / name, tensors)
+        files[name] = {"bytes": (scratch / name).stat().st_size, CHECKSUM: digest}
+    for name, text in snapshot.texts.items():
+        write_atomic(scratch / name, text)
+        files[name] = {"bytes": len(text.encode()), CHECKSUM: checksum(scratch / name)}
+    write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"files": files}))
+
+
+def give_up_part(snapshot: Snapshot, scratch: Path, error: Exception) -> None:
+    """Take back one process's files, which may have filled the disk, and tell the main process that it waits in vain.
+
+    If not even that can be written, it will notice by itself. The main process takes back everybody's.
+    """
+    with suppress(OSError):
+        for name in (*snapshot.tensors, *snapshot.texts):
+            (scratch / name).unlink(missing_ok=True)
+        write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"error": str(error)}))
+    if snapshot.world.is_main:
+        for rank in range(1, snapshot.world.size):  # who still writes would do so behind our back
+            with suppress(FailureError):
+                _await_part(_part_path(scratch, rank))
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
+    """In the main process: when all have written their parts, make the directory exist."""
+    paths = [_part_path(scratch, rank) for rank in range(snapshot.world.size)]
+    parts = [_await_part(path) for path in paths]
+    listed = {name: facts for part in parts for name, facts in part["files"].items()}
+    write_listing(scratch, listed, kind=snapshot.kind, step=snapshot.step, rows=snapshot.rows_hash)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        path.unlink()
+    replace_dir(scratch, target)  # there may be a damaged one of that step, or weights to replace
+
+
+def write_model(target: Path, state: State, progress: Progress) -> None:
+    """In a process that is alone: have the weights on disk when this returns."""
+    _write_alone(model_snapshot(state, progress), target)
+
+
+def write_checkpoint(target: Path, state: State, progress: Progress) -> None:
+    """In a process that is alone: have the whole state on disk when this returns."""
+    _write_alone(checkpoint_snapshot(state, progress), target)
+
+
+def _write_alone(snapshot: Snapshot, target: Path) -> None:
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        write_part(snapshot, scratch)
+        finish(snapshot, scratch, target)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _part_path(scratch: Path, rank: int) -> Path:
+    return scratch / f"part_{rank:05}.json"
+
+
+def _await_part(path: Path) -> dict[str, Any]:
+    began = time.monotonic()
+    while not path.is_file():
+        if time.monotonic() - began > _LOST_S:
+            raise FailureError(f"{path} did not come within {_LOST_S:.0f} s: the process that writes it is lost")
+        time.sleep(0.002)
+    part: dict[str, Any] = json.loads(path.read_text())
+    if "error" in part:
+        raise FailureError(f"another process could not write its part: {part['error']}")
+    return part
+
+
+def read_model(directory: Path, state: State) -> None:
+    """Put saved weights into the state."""
+    manifest = read_manifest(directory)
+    _fill(dict(state.model.state_dict()), directory / DENSE)
+    with SavedTables(directory, "weights") as saved:
+        saved.fill(piece for piece in _pieces(state) if piece.what == "weights")
+    _refuse_other_rows(directory, manifest, state)  # behind what has other shapes, of which more can be said
+    if state.average:
+        state.average.forget()
+
+
+def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Progress:
+    """Put a saved state into the parts; how far it had come."""
+    manifest, counters = read_manifest(directory, verify=verify), read_counters(directory)
+    _refuse_other_rows(directory, manifest, state)
+    if counters.get("data", "") != state.data_hash:
+        raise RunError(
+            f"{directory} was trained on other events than the data has now; it can go on with those alone "
+            "(--data DIR, if they were moved)"
+        )
+    _fill(dict(state.model.state_dict()), directory / DENSE)
+    whats: tuple[What, ...] = ("weights", "state")
+    for what in whats:
+        with SavedTables(directory, what) as saved:
+            saved.fill(piece for piece in _pieces(state) if piece.what == what)
+    _restore_optimizer(state, load_file(directory / OPTIMIZER))
+    if state.tables:
+        state.tables.num_updates = counters["table_updates"]
+    if state.loss_scale:
+        state.loss_scale.restore(counters["loss_scale"])
+    if state.average and counters["averaged"]:
+        state.average.restore(counters["averaged"])
+        _fill(state.average.training_weights(), directory / TRAINING)
+    return read_progress(directory)
+
+
+def _refuse_other_rows(directory: Path, manifest: dict[str, Any], state: State) -> None:
+    """Complain about weights whose rows stand for something else than they would here."""
+    if manifest.get("rows") != state.rows_hash:
+        raise RunError(
+            f"{directory} was trained on other columns, table sizes or items than the settings and the data have here; "
+            "its rows would stand for something else (or an older version has saved it)"
+        )
+
+
+def read_counters(directory: Path) -> dict[str, Any]:
+    """The small numbers of a saved state."""
+    if not (directory / COUNTERS).is_file():
+        raise RunError(f"{directory} has no {COUNTERS}: an older version saved it; go on with that one, or train anew")
+    counters: dict[str, Any] = json.loads((directory / COUNTERS).read_text())
+    return counters
+
+
+def read_progress(directory: Path) -> Progress:
+    """How far a saved state had come."""
+    return Progress.from_json(json.loads((directory / PROGRESS).read_text()))
+
+
+def _counters(state: State) -> dict[str, Any]:
+    scale = state.loss_scale.to_json() if state.loss_scale else None
+    averaged = state.average.count if state.average else 0
+    return {
+        "table_updates": state.tables.num_updates if state.tables else 0,
+        "loss_scale": scale,
+        "averaged": averaged,
+        "data": state.data_hash,
+    }
+
+
+def _optimizer_state(state: State) -> dict[str, Tensor]:
+    names = [name for name, _ in state.model.named_parameters()]
+    kept: dict[int, dict[str, Tensor]] = state.optimizer.state_dict()["state"]
+    return {f"{names[i]}:{key}": value for i, values in kept.items() for key, value in values.items()}
+
+
+def _restore_optimizer(state: State, saved: dict[str, Tensor]) -> None:
+    indices = {name: i for i, (name, _) in enumerate(state.model.named_parameters())}
+    state_dict: dict[str, Any] = state.optimizer.state_dict()
+    state_dict["state"] = {}
+    for full_name, value in saved.items():
+        name, key = full_name.rsplit(":", 1)
+        state_dict["state"].setdefault(indices[name], {})[key] = value
+    state.optimizer.load_state_dict(state_dict)
+
+
+def _fill(targets: dict[str, Tensor], path: Path) -> None:
+    """Copy a file's tensors over those of the same names and shapes."""
+    saved = load_file(path)
+    if saved.keys() != targets.keys():
+        differing = sorted(saved.keys() ^ targets.keys())
+        raise RunError(f"{path} does not fit the settings: {', '.join(differing[:5])} on one side only")
+    for name, target in targets.items():
+        if saved[name].shape != target.shape:
+            raise RunError(f"{path}: {name} has shape {tuple(saved[name].shape)}, expected {tuple(target.shape)}")
+        target.copy_(saved[name])

@@ -1,0 +1,110 @@
+"""One table of a saved state as an array that anything can read, and what its rows stand for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from recmill.data.encode.entries import form_of, read_entries
+from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.prepared.directory import VOCABULARY, is_prepared
+from recmill.data.prepared.parquet import write_entries
+from recmill.embeddings.piece import What
+from recmill.errors import ConfigError, DataError, RunError
+from recmill.files import finished_file, read_manifest, require_free_space
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.columns import Schema
+from recmill.settings.tree import from_tree
+from recmill.training.checkpoint.reshard import refuse_existing
+from recmill.training.checkpoint.saved_state import SavedState, refuse_missing, refuse_unknown_table
+from recmill.training.checkpoint.saved_tables import SavedTables
+
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What was written, and what there is to know of it."""
+
+    shape: tuple[int, int]
+    ids_path: Path | None
+    note: str  # what the ids are
+
+
+def extract(state: SavedState, table: str, out_path: Path, what: What = "weights") -> Extracted:
+    """Write a table's rows in the order of their ids as .npy, and beside it the value that has each id."""
+    if out_path.suffix != ".npy":
+        raise RunError(f"--out {out_path} is to be an .npy file; give it that ending")
+    ids_path = out_path.with_suffix(".ids.parquet")
+    refuse_existing(out_path)
+    refuse_existing(ids_path)
+    refuse_missing(state, what)
+    read_manifest(state.directory)
+    with state.tables(what) as saved:
+        refuse_unknown_table(table, saved.names_in_order, state.directory)
+        shape = saved.shape(table)
+        require_free_space(out_path.parent, shape[0] * shape[1] * _FLOAT_BYTES, f"table {table}")
+        out_path.parent.mkdir(parents=True, exist_ok=True)
+        _write_npy(saved, table, out_path)
+    try:
+        note = _write_ids(state, table, shape[0], ids_path)
+    except (DataError, ConfigError) as error:
+        note = f"what ids stand for is not written: {error}"
+    return Extracted(shape, ids_path if ids_path.exists() else None, note)
+
+
+def _write_npy(saved: SavedTables, table: str, path: Path) -> None:
+    header = {"descr": "<f4", "fortran_order": False, "shape": saved.shape(table)}
+    with finished_file(path) as scratch, scratch.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for rows in saved.read_rows(table):
+            file.write(rows.numpy().data)
+
+
+def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
+    """The side file, if there is a vocabulary; what is to be said of the ids."""
+    tree = state.settings()
+    if tree is None:
+        return f"no settings lie beside {state.directory}, so that nothing tells what ids stand for"
+    config = from_tree(TrainConfig, tree, where="the settings of the run")
+    vocabulary = _open_vocabulary(config)
+    if vocabulary is None:
+        return (
+            f"ids were made by {_method_of(config, table)}, from which values cannot be recovered; "
+            "encode the values you look for to find their rows"
+        )
+    stated = next((column.table_rows for column in vocabulary.columns if column.name == table), None)
+    if stated != num_rows:
+        raise DataError(f"the vocabulary gives {table} {stated} rows where it has {num_rows:,}; it is another one")
+    return _write_values(vocabulary, config.data.schema_of_rows, table, path)
+
+
+def _write_values(vocabulary: Vocabulary, schema: Schema, table: str, path: Path) -> str:
+    form = form_of(schema, table)
+    num_written = write_entries(path, read_entries(vocabulary, schema, table), form)
+    told = f"what ids stand for is in {path} ({num_written:,} lines)"
+    if form == "hash":
+        told += "; the column holds strings, of which a vocabulary keeps hashes (xxh64) and not the text"
+    return told
+
+
+def _method_of(config: TrainConfig, table: str) -> str:
+    """The encoding of a column: its own, or that of the run."""
+    columns = {column.name: column.encoding for column in config.data.schema_of_rows.of_role("category")}
+    return columns.get(table) or config.encoding.category
+
+
+def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
+    return next((Vocabulary(directory) for directory in _vocabularies(config)), None)
+
+
+def _vocabularies(config: TrainConfig) -> Iterator[Path]:
+    """Where the vocabulary of a run lies: that of raw rows is named, that of prepared ones is among them."""
+    if config.data.vocabulary:
+        yield Path(config.data.vocabulary)
+    elif config.encoding.category == "vocabulary" and config.data.dir:
+        directory = Path(config.data.dir)
+        if not is_prepared(directory):
+            raise DataError(f"{directory}, whose vocabulary the run used, is no longer a prepared directory")
+        yield directory / VOCABULARY

@@ -1,0 +1,76 @@
+"""The same saved state in another layout: its tables in other files, or its weights alone."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from recmill.embeddings.piece import What
+from recmill.errors import RunError
+from recmill.files import finished_dir, read_manifest, require_free_space, write_manifest
+from recmill.training.checkpoint.checkpoint import DENSE
+from recmill.training.checkpoint.saved_state import SavedState
+from recmill.training.checkpoint.saved_tables import STEMS, SavedTables, file_of
+from recmill.training.checkpoint.tensor_file import write_portions
+
+
+def reshard(state: SavedState, out_dir: Path, num_pieces: int) -> None:
+    """Write the same state with its tables whole and dealt round to so many files; 1: as a single process saves."""
+    refuse_existing(out_dir)
+    with state.tables("weights") as saved:
+        num_tables = len(saved.names)
+    if not 1 <= num_pieces <= max(1, num_tables):
+        raise RunError(
+            f"--pieces {num_pieces} does not go with {num_tables} tables, which are dealt round whole; "
+            f"choose from 1 to {max(1, num_tables)}"
+        )
+    manifest = read_manifest(state.directory)
+    require_free_space(out_dir.parent, state.num_bytes, "a copy of the state")
+    with finished_dir(out_dir) as scratch:
+        for name in manifest["files"]:
+            if not is_of_tables(name):
+                shutil.copyfile(state.directory / name, scratch / name)
+        for what in state.whats:
+            with state.tables(what) as saved:
+                _write_tables(saved, what, scratch, num_pieces)
+        write_manifest(scratch, kind=state.kind, step=state.step, rows=manifest["rows"])
+
+
+def export(state: SavedState, out_dir: Path) -> None:
+    """Write the weights alone, in the files they lie in, as a model directory."""
+    refuse_existing(out_dir)
+    manifest = read_manifest(state.directory)
+    names = [name for name in manifest["files"] if name == DENSE or name.startswith(STEMS["weights"])]
+    num_bytes = sum(int(manifest["files"][name]["bytes"]) for name in names)
+    require_free_space(out_dir.parent, num_bytes, "a copy of the weights")
+    with finished_dir(out_dir) as scratch:
+        for name in names:
+            shutil.copyfile(state.directory / name, scratch / name)
+        write_manifest(scratch, kind="model", step=state.step, rows=manifest["rows"])
+
+
+def is_of_tables(name: str) -> bool:
+    """Whether a file of a saved state holds pieces of tables."""
+    return name.endswith(".safetensors") and name.split(".")[0] in STEMS.values()
+
+
+def refuse_existing(out: Path) -> None:
+    """Complain if there is something where a result is wanted."""
+    if out.exists():
+        raise RunError(f"{out} is there already; choose another --out, or remove it first")
+
+
+def _write_tables(saved: SavedTables, what: What, directory: Path, num_pieces: int) -> None:
+    names = saved.names_in_order
+    for rank in range(num_pieces):
+        dealt = names[rank::num_pieces]
+        if dealt:
+            layout = {name: (torch.float32, saved.shape(name)) for name in dealt}
+            write_portions(directory / file_of(what, rank, num_pieces), layout, _rows_of(saved, dealt))
+
+
+def _rows_of(saved: SavedTables, names: list[str]) -> Iterator[Tensor]:
+    for name in names:
+        yield from saved.read_rows(name)

@@ -1,0 +1,1 @@
+"""Click models as a job: data, steps, evaluation, plan."""

@@ -1,0 +1,90 @@
+"""The only place where settings become a model, its tables and its optimizers."""
+
+import os
+from typing import Any
+
+import numba
+import torch
+from torch import nn
+
+from recmill.embeddings.local import LocalTables
+from recmill.embeddings.table import TableSpec
+from recmill.errors import ConfigError
+from recmill.memory import keep_freed_memory
+from recmill.models.click.dcn import Dcn
+from recmill.models.click.dlrm import Dlrm
+from recmill.models.click.dnn import Dnn
+from recmill.models.click.finalmlp import FinalMlp
+from recmill.models.click.front import input_names, spread_names, with_front
+from recmill.models.click.projection import Projection
+from recmill.settings.clicks import TrainConfig
+from recmill.training.click.step import Parts
+from recmill.training.optimize.average import WeightMean
+from recmill.training.optimize.optimizers import build_dense_optimizer
+from recmill.training.optimize.precision import LossScale
+
+MODELS: dict[str, type[Any]] = {
+    "dlrm": Dlrm,
+    "dcn": Dcn,
+    "projection": Projection,
+    "finalmlp": FinalMlp,
+    "dnn": Dnn,
+}
+
+
+def assemble(config: TrainConfig) -> Parts:
+    """A run's parts with their first values, which depend on the settings alone."""
+    use_threads(config.threads)
+    model = build_model(config)
+    tables = LocalTables(table_specs(config), config.model.table_dim, config.tables, seed=config.seed)
+    loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
+    average = WeightMean(config.average, model, tables) if config.average.from_step else None
+    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale, average)
+    _compile_kernels(parts)
+    keep_freed_memory()  # from here on: the tables, which stay, are better mapped
+    return parts
+
+
+def table_specs(config: TrainConfig) -> list[TableSpec]:
+    """The tables that the settings ask for."""
+    schema = config.data.schema_of_rows
+    if not schema.dense_names or not schema.category_names:
+        raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a model")
+    return [
+        TableSpec(name, rows, num_slots, config.model.pooling_by_column.get(name, config.model.pooling))
+        for name, rows, num_slots in zip(
+            schema.category_names, config.data.num_table_rows, config.data.slots_per_column, strict=True
+        )
+    ]
+
+
+def build_model(config: TrainConfig) -> nn.Module:
+    """The layers that the settings name, with their first values."""
+    schema = config.data.schema_of_rows
+    names = spread_names(schema.dense_names, schema.category_names, config.model)
+    model: nn.Module = MODELS[config.model.kind](config.model, names, schema.category_names, seed=config.seed)
+    return with_front(config.model, model, len(schema.dense_names), table_specs(config), seed=config.seed)
+
+
+def count_inputs(config: TrainConfig) -> int:
+    """How many numbers the model is given of each row."""
+    schema = config.data.schema_of_rows
+    return len(input_names(schema.dense_names, schema.category_names, config.model))
+
+
+def _compile_kernels(parts: Parts) -> None:
+    """Have them compiled, or loaded from their cache, now rather than within the first step."""
+    parts.tables.compile()
+    num_inputs = count_inputs(parts.config)
+    no_vectors = torch.empty(0, len(parts.tables.specs), parts.tables.dim, requires_grad=True)
+    parts.model(torch.empty(0, num_inputs), no_vectors).sum().backward()
+    parts.optimizer.zero_grad(set_to_none=True)
+
+
+def use_threads(threads: int | None) -> int:
+    """Give torch and our kernels the same number of threads, by default one for each core it has; returns it."""
+    available = len(os.sched_getaffinity(0))
+    chosen = min(threads or available, int(numba.config.NUMBA_NUM_THREADS))
+    torch.set_num_threads(chosen)
+    numba.set_num_threads(chosen)
+    return chosen

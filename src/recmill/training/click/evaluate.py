@@ -1,0 +1,77 @@
+"""A model judged on a split it was not trained on."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recmill.data.logs.split import SplitName
+from recmill.errors import FailureError
+from recmill.metrics import ClickMetrics, ClickResult
+from recmill.settings.data import DataConfig
+from recmill.training.click.inputs import Inputs
+from recmill.training.click.step import Parts, forward
+
+
+@dataclass(frozen=True)
+class ClickEvaluation:
+    """The metrics of a split, or of its first batches, and how many of the lines read could not be rows."""
+
+    split: SplitName
+    result: ClickResult
+    num_skipped: int
+    is_whole: bool = True  # False: a limit left rows out
+
+    @property
+    def score(self) -> float | None:
+        """The AUROC, unless all labels are the same."""
+        return self.result.auroc
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return {**self.result.as_dict(), "skipped_rows": self.num_skipped, "whole_split": self.is_whole}
+
+    def describe(self) -> str:
+        """The metrics in a line."""
+        names = ("auroc", "logloss", "normalised_entropy", "calibration", "accuracy")
+        values = [(name, getattr(self.result, name)) for name in names]
+        numbers = "  ".join(f"{name} {value:.5f}" for name, value in values if value is not None)
+        skipped = f", {self.num_skipped:,} bad lines passed over" if self.num_skipped else ""
+        only = "" if self.is_whole else "only the first "
+        return f"{self.split:<10}  {numbers}  ({only}{self.result.num_rows:,} rows{skipped})"
+
+
+def batch_limit(data: DataConfig, split: SplitName) -> int:
+    """How many batches of a split are scored; 0: all."""
+    return {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
+
+
+def refuse_no_numbers(logits: NDArray[np.float32], split: SplitName) -> None:
+    """Complain about scores that are none: the weights have grown too large to be multiplied."""
+    if np.isnan(logits).any():
+        raise FailureError(
+            f"the model scores rows of {split} as nan: its weights have grown beyond all measure; "
+            "lower the learning rates or look at the data"
+        )
+
+
+def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> ClickEvaluation:
+    """Score the rows of a split in the order of the files: all, or as many batches as the settings allow."""
+    max_batches = batch_limit(parts.config.data, split)
+    metrics, num_skipped = ClickMetrics(), 0
+    parts.model.eval()
+    weights = parts.average.in_place() if parts.average else nullcontext()
+    with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
+        for batch in islice(stream, max_batches or None):
+            logits = forward(parts, batch).numpy()
+            refuse_no_numbers(logits, split)
+            metrics.update(logits, batch.columns.labels)
+            num_skipped += batch.num_skipped
+        is_whole = next(stream, None) is None
+        if is_whole:
+            num_skipped += stream.trailing_skipped
+    return ClickEvaluation(split, metrics.result(), num_skipped, is_whole)

@@ -1,0 +1,237 @@
+"""The data of a run: its splits, opened once, and streams over them."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from recmill.data.batch import Position
+from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.logs.opening import open_splits
+from recmill.data.logs.parquet_file import ParquetSegment, RawSegment
+from recmill.data.logs.split import SPLIT_NAMES, SplitName, count_rows
+from recmill.data.prepared.directory import Prepared, is_prepared
+from recmill.data.stream.ahead import ReadAhead
+from recmill.data.stream.multi_hot import MultiHotReader, MultiHotTables
+from recmill.data.stream.parquet_reader import build_reader
+from recmill.data.stream.stream import Order, Part, Reader, Stream, Stretch, compile_kernels
+from recmill.data.stream.text_reader import complain
+from recmill.data.text.kernel import count_lines
+from recmill.data.text.reference import BadRow, read_row
+from recmill.errors import BadRowError, ConfigError
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.columns import Schema
+from recmill.settings.data import DataConfig
+
+_SAMPLE_BYTES = 1 << 20
+# Blocks of an evaluation, which does not shuffle: large ones cost less.
+_EVALUATION_BYTES, _EVALUATION_ROWS = 1 << 20, 1 << 12
+_SURELY_MORE = 4  # an estimate is not wrong by that factor
+
+
+class RawRows:
+    """The rows of the files that the settings name, encoded as they are read."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        data = config.data
+        is_text = data.schema_of_rows.format == "text"
+        self.training_extent = data.block_bytes if is_text else data.block_rows
+        self.evaluation_extent = _EVALUATION_BYTES if is_text else _EVALUATION_ROWS
+        if not data.schema_of_rows.has_label:
+            raise ConfigError(
+                f"schema {data.schema_of_rows.name} has no label column; a model is trained to predict it"
+            )
+        vocabulary = _open_vocabulary(config)
+        reader = build_reader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
+        self._splits = open_splits(data)
+        if data.bad_rows == "fail":
+            for split in SPLIT_NAMES:
+                refuse_first_lines(self._splits.of(split), data.schema_of_rows)
+        reader.compile()
+        self.reader = _widened(reader, data)
+
+    def segments(self, split: SplitName) -> Sequence[RawSegment]:
+        """The rows of a split."""
+        return self._splits.of(split)
+
+    def estimate_rows(self, split: SplitName) -> int:
+        """About how many rows a split has: of text, from the lines in the first MiB of each of its files."""
+        return sum(_estimate_rows(segment) for segment in self._splits.of(split))
+
+    def count_rows(self, split: SplitName) -> int:
+        """How many lines a split has; all of it is read."""
+        return sum(count_rows(segment) for segment in self._splits.of(split))
+
+    def close(self) -> None:
+        """Give the mapped files back."""
+        self._splits.close()
+
+
+class PreparedRows:
+    """The rows of a prepared directory."""
+
+    evaluation_extent = _EVALUATION_ROWS
+
+    def __init__(self, config: TrainConfig) -> None:
+        data = config.data
+        self.training_extent = data.block_rows
+        self._prepared = Prepared(Path(data.dir), data.access, verify=data.verify)
+        facts = self._prepared.facts
+        refuse_other_tables(data, facts.table_rows, f"the rows in {data.dir}")
+        for what, stated, found in (
+            ("encoding", config.encoding, facts.encoding),
+            ("data.first_half", data.first_half, facts.first_half or "validation"),
+            ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
+            ("data.multi_hot", data.multi_hot_rule, facts.multi_hot or data.multi_hot_rule),
+        ):
+            if stated != found:
+                raise ConfigError(
+                    f"{data.dir} was prepared with another setting than this run's: {what} is {found} there and "
+                    f"{stated} here; give the directory with --data, which takes over its settings"
+                )
+        self.reader = self._prepared.reader if facts.multi_hot else _widened(self._prepared.reader, data)
+
+    def segments(self, split: SplitName) -> Sequence[Stretch]:
+        """The rows of a split."""
+        return self._prepared.segments(split)
+
+    def estimate_rows(self, split: SplitName) -> int:
+        """How many rows a split has."""
+        return self._prepared.facts.num_rows(split)
+
+    count_rows = estimate_rows  # the manifest knows
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._prepared.close()
+
+
+class Inputs:
+    """Opens training and evaluation streams on raw or prepared rows; close it, or use it with `with`."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        if not config.data.dir:
+            raise ConfigError("data.dir is not set; give the directory of the click logs with --data DIR")
+        self._config = config
+        self._rows = PreparedRows(config) if is_prepared(Path(config.data.dir)) else RawRows(config)
+        compile_kernels(self._rows.reader)
+
+    def open_training(self, start: Position | None, part: Part = Part()) -> Stream:  # noqa: B008 frozen
+        """Shuffled batches from a position of all lanes on; of several processes, each its part of them."""
+        config, data = self._config, self._config.data
+        epochs = config.stop.max_epochs or None
+        order = Order(data.global_batch, config.seed, epochs, data.num_lanes, self._rows.training_extent)
+        return self._open("train", order, start.part(part.rank, part.size) if start else None, part)
+
+    def open_evaluation(self, split: SplitName, part: Part = Part()) -> Stream:  # noqa: B008 frozen
+        """The rows of a split as they stand in the files; of several processes, each some of the blocks."""
+        data, extent = self._config.data, self._rows.evaluation_extent
+        eval_batch = -(-data.eval_batch // part.size) * part.size  # so that every process has a lane of its own
+        order = Order(eval_batch, num_lanes=part.size, block_extent=extent)
+        return self._open(split, order, None, part)
+
+    def _open(self, split: SplitName, order: Order, start: Position | None, part: Part) -> Stream:
+        ahead = choose_read_ahead(self._config, num_cores=len(os.sched_getaffinity(0)))
+        return Stream(self._rows.reader, self._rows.segments(split), order, start=start, part=part, ahead=ahead)
+
+    def estimate_rows(self, split: SplitName) -> int:
+        """About how many rows a split has."""
+        return self._rows.estimate_rows(split)
+
+    def count_rows(self, split: SplitName) -> int:
+        """How many rows a split has; raw text is read for it."""
+        return self._rows.count_rows(split)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rows.close()
+
+
+def choose_read_ahead(config: TrainConfig, *, num_cores: int) -> ReadAhead:
+    """In the background if the layers leave a core for it, otherwise between steps with all cores."""
+    num_busy = min(config.threads or num_cores, num_cores)
+    batches = config.data.prefetch_batches
+    if batches is None:
+        batches = 4 if num_busy < num_cores else 0
+    threads = config.data.reader_threads or (2 if batches else num_cores)
+    return ReadAhead(threads, batches)
+
+
+def _widened(reader: Reader, data: DataConfig) -> Reader:
+    """The reader, or one that makes multi-hot rows of its rows."""
+    rule = data.multi_hot_rule
+    return MultiHotReader(reader, MultiHotTables(rule, data.num_table_rows)) if rule else reader
+
+
+def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
+    directory, is_used = config.data.vocabulary, config.encoding.category == "vocabulary"
+    if is_used != bool(directory):
+        raise ConfigError(
+            f"data.vocabulary is {directory!r} and encoding.category is {config.encoding.category!r}: a vocabulary "
+            "needs both; `--vocabulary DIR` takes them over from a directory that `recmill prepare` made"
+        )
+    if not is_used:
+        return None
+    vocabulary = Vocabulary(Path(directory))
+    refuse_other_tables(config.data, vocabulary.table_rows, f"the vocabulary in {directory}")
+    return vocabulary
+
+
+def refuse_other_tables(data: DataConfig, table_rows: tuple[int, ...], what: str) -> None:
+    """Complain about tables of other sizes than the ids were made for."""
+    if data.num_table_rows == table_rows:
+        return
+    names = data.schema_of_rows.category_names
+    if len(names) != len(table_rows):
+        raise ConfigError(
+            f"{what} has {len(table_rows)} category columns and schema {data.schema_of_rows.name} {len(names)}; "
+            "give the directory with --data or --vocabulary, which takes over its schema"
+        )
+    triples = zip(names, data.num_table_rows, table_rows, strict=True)
+    name, stated, needed = next(triple for triple in triples if triple[1] != triple[2])
+    is_capped = data.max_rows_per_table is not None and stated == data.max_rows_per_table
+    setting = "data.max_rows_per_table" if is_capped else "data.table_rows"
+    trouble = f"has ids up to {needed - 1:,}" if stated < needed else f"was made for a table of {needed:,} rows"
+    raise ConfigError(
+        f"{setting} = {stated:,} for column {name}, and {what} {trouble} there; leave out {setting}: --data or "
+        "--vocabulary takes over the sizes (fewer rows: recmill prepare with a higher --min-count, or --max-values)"
+    )
+
+
+def refuse_first_lines(segments: Sequence[RawSegment], schema: Schema) -> None:
+    """Complain about text whose first lines are no rows of the schema: columns are missing, or it is another file."""
+    for segment in segments:
+        if isinstance(segment, ParquetSegment) or segment.num_bytes == 0:
+            continue
+        source, start = segment.source, segment.start
+        verdict = read_row(source.buffer[start : source.line_end(start)].tobytes(), schema)
+        if isinstance(verdict, BadRow):
+            raise BadRowError(complain(source, source.line_number(start), verdict))
+
+
+def refuse_large_batch(config: TrainConfig, inputs: Inputs) -> None:
+    """Complain about a batch that all rows together do not fill."""
+    batch = config.data.global_batch
+    if inputs.estimate_rows("train") >= _SURELY_MORE * batch:
+        return  # a long log is not counted for this
+    num_rows = inputs.count_rows("train")
+    if num_rows < batch:
+        raise ConfigError(
+            f"data.global_batch = {batch:,} is more than the {num_rows:,} rows there are to train on, so that no step "
+            f"would have a full batch; set data.global_batch={max(1, num_rows)} or less, or give more data"
+        )
+
+
+def _estimate_rows(segment: RawSegment) -> int:
+    if isinstance(segment, ParquetSegment):
+        return segment.extent
+    sample_stop = min(segment.start + _SAMPLE_BYTES, segment.stop)
+    if sample_stop == segment.start:
+        return 0
+    lines = int(count_lines(segment.source.buffer, segment.start, sample_stop))
+    return max(1, round(lines * segment.num_bytes / (sample_stop - segment.start)))

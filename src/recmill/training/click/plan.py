@@ -1,0 +1,144 @@
+"""What a run will need, worked out from its settings before anything is allocated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from recmill.settings.clicks import TrainConfig
+from recmill.training.click.assemble import build_model, count_inputs
+
+FLOAT_BYTES = 4
+# Python with torch, numba and its compiled kernels, and blocks of text read ahead: what the smallest run takes.
+BASE_BYTES = 580 << 20
+_SAMPLE_ROWS = 4
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """One embedding table."""
+
+    name: str
+    num_rows: int
+    dim: int
+    state_width: int  # numbers that are kept for a row besides: by the optimizer, and to know its rate and its mean
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of its vectors."""
+        return self.num_rows * self.dim * FLOAT_BYTES
+
+    @property
+    def total_bytes(self) -> int:
+        """With all that is kept for its rows."""
+        return self.weight_bytes + self.num_rows * self.state_width * FLOAT_BYTES
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The memory and the arithmetic of a run."""
+
+    tables: tuple[TablePlan, ...]
+    dense_parameters: int
+    dense_state_width: int  # numbers the optimizer keeps for a parameter
+    flops_per_row: int  # of a forward pass through the layers; a training step is about three times that
+    step_bytes: int  # of a batch forward and backward
+    evaluation_bytes: int  # of a batch forward alone
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of a step or an evaluation, whichever takes more."""
+        return max(self.step_bytes, self.evaluation_bytes)
+
+    @property
+    def num_rows(self) -> int:
+        """Of all tables."""
+        return sum(table.num_rows for table in self.tables)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all tables, without the optimizer's state."""
+        return sum(table.weight_bytes for table in self.tables)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Weights of the layers, their gradients, and what the optimizer keeps."""
+        return self.dense_parameters * (2 + self.dense_state_width) * FLOAT_BYTES
+
+    @property
+    def total_bytes(self) -> int:
+        """What a process needs; the memory a step has freed is kept for the next, and does not fit an evaluation."""
+        tables = sum(table.total_bytes for table in self.tables)
+        return tables + self.dense_bytes + self.step_bytes + self.evaluation_bytes + BASE_BYTES
+
+    @property
+    def copy_bytes(self) -> int:
+        """What a saved state is copied to first, where there is room for it."""
+        layers = self.dense_parameters * (1 + self.dense_state_width) * FLOAT_BYTES
+        return sum(table.total_bytes for table in self.tables) + layers
+
+    def largest_cap(self, memory_bytes: int) -> int | None:
+        """The largest data.max_rows_per_table with which the run fits, or None if not even small tables help."""
+        room = memory_bytes - (self.total_bytes - sum(table.total_bytes for table in self.tables))
+
+        def fits(cap: int) -> bool:
+            capped = (min(table.num_rows, cap) * (table.total_bytes // table.num_rows) for table in self.tables)
+            return sum(capped) <= room
+
+        if not fits(2):
+            return None
+        low, high = 2, max(table.num_rows for table in self.tables)  # the first fits
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return high if fits(high) else low
+
+
+def make_plan(config: TrainConfig) -> Plan:
+    """Of one process; the layers are built to be counted, the tables are not."""
+    data, schema = config.data, config.data.schema_of_rows
+    dim = config.model.table_dim
+    state_width = config.tables.state_width(dim) + 2 * config.model.rate_folds
+    is_averaged = config.average.from_step > 0
+    state_width += dim * is_averaged
+    tables = tuple(
+        TablePlan(name, rows, dim, state_width)
+        for name, rows in zip(schema.category_names, data.num_table_rows, strict=True)
+    )
+    model = build_model(config)
+    num_inputs = count_inputs(config)
+    flops, activations = _count(model, num_inputs, len(tables), dim)
+    input_bytes = 8 * sum(data.slots_per_column) + FLOAT_BYTES * num_inputs
+    forward_bytes = FLOAT_BYTES * (len(tables) * dim + activations)
+    # a step has vectors and activations once forward and once backward, an evaluation forward alone
+    step_bytes = (input_bytes + 2 * forward_bytes) * data.global_batch
+    evaluation_bytes = (input_bytes + forward_bytes) * data.eval_batch
+    return Plan(
+        tables,
+        sum(parameter.numel() for parameter in model.parameters()),
+        config.dense.state_width + is_averaged,
+        flops,
+        step_bytes,
+        evaluation_bytes,
+    )
+
+
+def _count(model: torch.nn.Module, num_inputs: int, num_categories: int, dim: int) -> tuple[int, int]:
+    """Floating-point operations and numbers that come out of layers, per row of a forward pass."""
+    outputs = list[int]()
+
+    def note(_module: object, _inputs: object, output: torch.Tensor, *, of: Sequence[object]) -> None:
+        if not of:  # a module that holds others hands on what they made
+            outputs.append(output.numel())
+
+    for module in model.modules():
+        module.register_forward_hook(partial(note, of=list(module.children())))
+    # in double precision all goes through torch's own operations, which are the ones it counts
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.double()(
+            torch.zeros(_SAMPLE_ROWS, num_inputs, dtype=torch.float64),
+            torch.zeros(_SAMPLE_ROWS, num_categories, dim, dtype=torch.float64),
+        )
+    return counter.get_total_flops() // _SAMPLE_ROWS, sum(outputs) // _SAMPLE_ROWS

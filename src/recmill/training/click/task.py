@@ -1,0 +1,82 @@
+"""Click models as a task: batches of rows, a step on each, and their metrics."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recmill.data.batch import Batch, Position
+from recmill.data.logs.split import SplitName
+from recmill.models.click.front import rates_of
+from recmill.models.click.rates import ClickRates
+from recmill.settings.clicks import TrainConfig
+from recmill.training.click.evaluate import ClickEvaluation, evaluate
+from recmill.training.click.inputs import Inputs
+from recmill.training.click.step import Parts, take_step
+from recmill.training.loop.ledger import fingerprint
+from recmill.training.loop.limits import least_rows
+from recmill.training.loop.local_steps import LocalSteps
+from recmill.training.loop.signals import Signals
+
+
+def _fingerprint(batch: Batch) -> NDArray[np.uint64]:
+    return fingerprint(batch.columns)
+
+
+@dataclass
+class ClickTask:
+    """A click model in one process."""
+
+    state: Parts
+    inputs: Inputs
+    signals: Signals = field(default_factory=Signals)
+    score_name = "auroc"
+
+    @property
+    def config(self) -> TrainConfig:
+        """All settings."""
+        return self.state.config
+
+    settings = config
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """About how many rows there are to train on."""
+        return self.inputs.estimate_rows("train")
+
+    @contextmanager
+    def open_steps(self, start: Position | None) -> Iterator[LocalSteps]:
+        """Steps from a position on."""
+        rates = rates_of(self.state.model)
+        if rates is not None and start is None:  # later they have come back with the layers
+            self._count(rates)
+        with self.inputs.open_training(start) as stream:
+            least = least_rows(self.config.data)
+            yield LocalSteps(stream, partial(take_step, self.state), _fingerprint, least, self.signals)
+
+    def _count(self, rates: ClickRates) -> None:
+        """The clicks of all rows to train on: a pass over them."""
+        rates.forget()
+        with self.inputs.open_evaluation("train") as stream:
+            for batch in stream:
+                rates.count(batch.columns)
+
+    def evaluate(self, split: SplitName) -> ClickEvaluation:
+        """Score the rows of a split."""
+        return evaluate(self.state, self.inputs, split)
+
+    def rates(self) -> dict[str, float]:
+        """The learning rates, and what a run with a loss scale tells about it."""
+        rates = {"dense_lr": self.state.optimizer.param_groups[0]["lr"], "table_lr": self.state.tables.lr}
+        scale = self.state.loss_scale
+        return {**rates, "loss_scale": scale.scale, "skipped_steps": scale.num_skipped} if scale else rates
+
+    def is_finite(self) -> bool:
+        """Whether every weight, and all that batch norm has measured, is a number."""
+        layers = all(bool(torch.isfinite(tensor).all()) for tensor in self.state.model.state_dict().values())
+        tables = self.state.tables
+        return layers and all(bool(np.isfinite(tables.weights(spec.name)).all()) for spec in tables.specs)

@@ -1,0 +1,93 @@
+"""Which rows were trained in which step: a fingerprint of every row, as proof that none was lost or taken twice."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.batch import Columns
+from recmill.data.events.windows import SequenceBatch
+from recmill.jit import njit, uint64
+from recmill.seeds import mix64
+
+LEDGER = "ledger"
+ENTRY = np.dtype([("step", np.int64), ("row", np.uint64)])
+
+
+@njit(nogil=True, cache=True)
+def _fingerprint(dense: NDArray[np.uint32], ids: NDArray[np.int64], labels: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Of each row's bits: rows that are equal in all columns have the same."""
+    out = np.empty(len(labels), np.uint64)
+    for row in range(len(labels)):
+        mixed = mix64(uint64(labels[row]))
+        for column in range(dense.shape[1]):
+            mixed = mix64(mixed ^ uint64(dense[row, column]))
+        for column in range(ids.shape[1]):
+            mixed = mix64(mixed ^ uint64(ids[row, column]))
+        out[row] = mixed
+    return out
+
+
+def fingerprint(columns: Columns) -> NDArray[np.uint64]:
+    """One number for each row."""
+    dense, labels = np.ascontiguousarray(columns.dense), np.ascontiguousarray(columns.labels)
+    return np.asarray(_fingerprint(dense.view(np.uint32), columns.ids, labels.view(np.uint32)))
+
+
+@njit(nogil=True, cache=True)
+def _fingerprint_windows(
+    ids: NDArray[np.int64], targets: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    out = np.empty(len(lengths), np.uint64)
+    event = 0
+    for row in range(len(lengths)):
+        mixed = mix64(uint64(lengths[row]))
+        for _ in range(lengths[row]):
+            mixed = mix64(mix64(mixed ^ uint64(ids[event])) ^ uint64(targets[event]))
+            event += 1
+        out[row] = mixed
+    return out
+
+
+def fingerprint_windows(batch: SequenceBatch) -> NDArray[np.uint64]:
+    """One number for each window, by what is seen and what is to be guessed in it."""
+    return np.asarray(_fingerprint_windows(batch.ids, batch.targets, batch.lengths))
+
+
+class Ledger:
+    """Adds a step's rows to the file of this process; what is written survives the process."""
+
+    def __init__(self, run_dir: Path, rank: int) -> None:
+        (run_dir / LEDGER).mkdir(exist_ok=True)
+        self._file = (run_dir / LEDGER / f"{rank:05}.bin").open("ab", buffering=0)
+
+    def note(self, step: int, fingerprints: NDArray[np.uint64]) -> None:
+        """One more step, the one that made `step`."""
+        entries = np.empty(len(fingerprints), ENTRY)
+        entries["step"], entries["row"] = step, fingerprints
+        self._file.write(entries.tobytes())
+
+    def close(self) -> None:
+        """No more steps."""
+        self._file.close()
+
+
+def read_ledger(run_dir: Path) -> NDArray[np.void]:
+    """The entries of all processes, by step and then by row."""
+    parts = [_read(path) for path in sorted((run_dir / LEDGER).glob("*.bin"))]
+    return np.sort(np.concatenate([np.empty(0, ENTRY), *parts]), order=("step", "row"))
+
+
+def forget_behind(run_dir: Path, step: int) -> None:
+    """Drop what was noted behind a step: a run that goes on from there will note it again."""
+    for path in (run_dir / LEDGER).glob("*.bin"):
+        entries = _read(path)
+        kept = entries[entries["step"] <= step]
+        if kept.nbytes != path.stat().st_size:
+            path.write_bytes(kept.tobytes())
+
+
+def _read(path: Path) -> NDArray[np.void]:
+    """All whole entries of a file; a kill may have torn the last."""
+    content = path.read_bytes()
+    return np.frombuffer(content[: len(content) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)

@@ -1,0 +1,288 @@
+"""A run directory: what a run was told, what it noted, and the states it can go on from."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
+from recmill.files import write_atomic
+from recmill.observe.console import ProgressLine, format_duration
+from recmill.observe.environment import describe_environment
+from recmill.observe.record import Recorder
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.tree import Settings, from_tree, read_toml, to_toml
+from recmill.training.checkpoint.checkpoint import CONFIG
+from recmill.training.checkpoint.saver import Saver
+from recmill.training.loop.ledger import Ledger, forget_behind
+from recmill.training.loop.limits import limit_reached
+from recmill.training.loop.lock import locked
+from recmill.training.loop.task import Evaluation, Taken, Task
+from recmill.training.progress import Progress
+from recmill.world import Group
+
+RESULTS = "results.json"
+MODEL = "model"
+
+
+@contextmanager
+def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """A run directory that is this run's alone; a new one has its settings."""
+    refuse_file(run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with locked(run_dir):
+        if not resume:
+            create_run_dir(run_dir, config, overwrite=overwrite)
+        yield
+
+
+def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
+    """An empty run directory with its settings; an occupied one is refused or, if asked, emptied."""
+    refuse_file(run_dir)
+    # hidden are the lock, which this run holds, and what a killed one was about to write
+    occupants = [path for path in run_dir.iterdir() if not path.name.startswith(".")] if run_dir.is_dir() else []
+    if occupants:
+        if not overwrite:
+            raise RunError(f"{run_dir} is not empty; continue it with --resume, replace it with --overwrite")
+        if not (run_dir / CONFIG).is_file():
+            raise RunError(f"{run_dir} is not a run directory (it has no {CONFIG}); --overwrite will not delete it")
+        for path in occupants:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run_dir.mkdir(parents=True, exist_ok=True)
+    write_atomic(run_dir / CONFIG, to_toml(config))
+
+
+def refuse_file(run_dir: Path) -> None:
+    """Complain if there is something else where a run directory is wanted."""
+    if run_dir.exists() and not run_dir.is_dir():
+        raise RunError(f"{run_dir} is a file; --run takes a directory")
+
+
+def write_settings(run_dir: Path, config: Settings) -> None:
+    """Record all settings, the machine, the versions and the command line."""
+    write_atomic(run_dir / CONFIG, to_toml(config))
+    write_atomic(run_dir / "environment.json", json.dumps(describe_environment(), indent=1))
+
+
+def read_run_config(run_dir: Path) -> TrainConfig:
+    """The settings a run was made with."""
+    if not (run_dir / CONFIG).is_file():
+        raise RunError(f"{run_dir} is not a run directory: it has no {CONFIG}")
+    return from_tree(TrainConfig, read_toml(run_dir / CONFIG))
+
+
+def find_kept_best(run_dir: Path) -> Path | None:
+    """The weights of the best evaluation of a finished run, if it has kept them."""
+    if not (run_dir / RESULTS).is_file():
+        raise RunError(f"{run_dir} has no {RESULTS}: the run is not finished; go on with --resume")
+    best = json.loads((run_dir / RESULTS).read_text())["best"]
+    return None if best is None or best["model"] is None else run_dir / str(best["model"])
+
+
+def find_best_model(run_dir: Path) -> Path:
+    """The weights of the best evaluation of a finished run."""
+    if (best := find_kept_best(run_dir)) is None:
+        raise RunError(f"{run_dir} kept no best weights (cadence.keep_best); judge the last ones without --best")
+    return best
+
+
+def find_last_model(run_dir: Path) -> Path:
+    """The weights that a finished run has left behind."""
+    if not (run_dir / MODEL).is_dir():
+        raise RunError(f"{run_dir} has no {MODEL}: the run is not finished; go on with --resume")
+    return run_dir / MODEL
+
+
+class Run:
+    """Writes what happens into the run directory and onto the screen; of several processes, only the main one talks."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        task: Task,
+        *,
+        line: ProgressLine,
+        expected_rows: int | None = None,
+        group: Group | None = None,
+    ) -> None:
+        self.dir = run_dir
+        self._group = group or Group()
+        self._world = self._group.world
+        self._expected_rows = expected_rows
+        self._line = line
+        self._latest = Progress()
+        self._judged: tuple[int, Evaluation] | None = None
+        self._recorder: Recorder | None = None
+        self._ledger: Ledger | None = None
+        cadence = task.settings.cadence
+        self.saver = Saver(
+            run_dir, self._group, keep=cadence.keep_checkpoints, score_name=task.score_name, tell=self.tell
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.saver.__exit__(kind, error, trace)
+        if self._recorder:
+            self._recorder.close()
+        if self._ledger:
+            self._ledger.close()
+
+    def tell(self, line: str) -> None:
+        """A line that stays on the screen."""
+        if self._world.is_main:
+            self._line.milestone(line)
+
+    def record(self, kind: str, step: int, **values: Any) -> None:
+        """Add to the records, which begin at the step the run was restored at."""
+        if not self._world.is_main:
+            return
+        if self._recorder is None:
+            self._recorder = Recorder(self.dir, at_step=self._latest.step)
+        self._recorder.write(kind, step, **values)
+
+    def restore(self, task: Task) -> Progress:
+        """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
+        self._latest = self.saver.restore(task.state)
+        if self._world.is_main:
+            write_settings(self.dir, task.config)  # of a run that goes on, now that it is known to
+        if task.settings.cadence.keep_ledger:
+            if self._world.is_main:
+                forget_behind(self.dir, self._latest.step)
+            self._group.wait_for_all()
+            self._ledger = Ledger(self.dir, self._world.rank)
+        return self._latest
+
+    def note(self, progress: Progress, taken: Taken) -> None:
+        """One more step is done."""
+        self._latest = progress
+        if self._ledger and taken.fingerprint:
+            self._ledger.note(progress.step, taken.fingerprint())
+        if self._world.is_main and self._line.wants_update:
+            self._line.update(self._describe(progress))
+
+    def log(self, progress: Progress, task: Task) -> Progress:
+        """A record of the steps since the last one; the progress from which the next one is counted."""
+        interval = progress.interval
+        self.record(
+            "train",
+            progress.step,
+            epoch=progress.epoch,
+            rows=progress.num_rows,
+            loss=interval.loss_sum / interval.num_rows,
+            rows_per_s=round(interval.num_rows / interval.train_s, 1),
+            blocked_frac=round(interval.blocked_s / interval.train_s, 5),
+            **task.rates(),
+        )
+        self.tell(self._describe(progress))
+        self._latest = progress.logged()
+        return self._latest
+
+    def log_evaluation(self, progress: Progress, evaluation: Evaluation) -> None:
+        """A record of how good the model is now."""
+        self.record("evaluate", progress.step, split=evaluation.split, **evaluation.as_dict())
+        self.tell(f"step {progress.step:,}  {evaluation.describe()}")
+
+    def judge(self, progress: Progress, task: Task, evaluation: Evaluation) -> Progress:
+        """Record an evaluation on the way, and keep the weights if none was better; the progress with its verdict."""
+        self.log_evaluation(progress, evaluation)
+        self._judged = (progress.step, evaluation)
+        self._latest = progress.judged(evaluation.score)
+        best = self._latest.best
+        if task.settings.cadence.keep_best and best and best.step == progress.step:
+            self.saver.save_best(task.state, self._latest)
+        return self._latest
+
+    def verdict_at(self, step: int) -> Evaluation | None:
+        """The evaluation of the state after a step, if it has just been judged."""
+        return self._judged[1] if self._judged and self._judged[0] == step else None
+
+    def save(self, progress: Progress, task: Task) -> None:
+        """Have the state put on disk, unless it is there, while training goes on."""
+        self.saver.save(task.state, progress)
+
+    def save_last(self, progress: Progress, task: Task) -> None:
+        """Have the state on disk when this returns: saving a saved step is a no-op."""
+        self.save(progress, task)
+        complaint = self.saver.wait()
+        complaints = [each for each in self._group.gather(complaint) if each]
+        if complaints:
+            kept = self.saver.checkpoint_dirs()
+            last = f"the newest checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
+            raise FailureError(f"the state after step {progress.step:,} could not be saved: {complaints[0]}; {last}")
+
+    def interrupt(self, progress: Progress, task: Task, signal_number: int) -> NoReturn:
+        """Save, and end the run as it was asked to."""
+        self.save_last(progress, task)
+        raise Interrupted(
+            f"ended as asked after step {progress.step:,}; the state is saved, go on with --resume", signal_number
+        )
+
+    @contextmanager
+    def keep_last_good(self, task: Task) -> Iterator[None]:
+        """If the loss stops being finite, save the state before that step, or point to the newest that is finite."""
+        try:
+            yield
+        except NonFiniteLoss as error:
+            if all(self._group.gather(task.is_finite())):
+                self.save_last(self._latest, task)
+            kept = self.saver.checkpoint_dirs()
+            where = f"the last good state is {kept[-1]}" if kept else "no earlier state was saved"
+            raise NonFiniteLoss(f"{error}\n{where}; lower the learning rates or look at the data") from None
+
+    def finish(self, progress: Progress, task: Task, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+        """Write the weights and the final results."""
+        self.saver.write_model(task.state, progress, self.dir / MODEL)
+        for evaluation in evaluations:
+            if evaluation is not self.verdict_at(progress.step):
+                self.log_evaluation(progress, evaluation)
+        results: dict[str, Any] = {
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "rows": progress.num_rows,
+            "skipped_rows": progress.num_skipped,
+            "train_s": round(progress.train_s, 3),
+            "rows_per_s": round(progress.num_rows / progress.train_s, 1) if progress.train_s else None,
+            "blocked_frac": round(progress.blocked_s / progress.train_s, 5) if progress.train_s else None,
+            "ended_by": limit_reached(progress, task.settings.stop) or "max_epochs",
+            "processes": self._world.size,
+            **{name: value for name, value in task.rates().items() if not name.endswith("_lr")},
+            "best": self._describe_best(progress, task, evaluations),
+            **{evaluation.split: evaluation.as_dict() for evaluation in evaluations},
+        }
+        if self._world.is_main:
+            write_atomic(self.dir / RESULTS, json.dumps(results, indent=1))
+        self._group.wait_for_all()
+        return results
+
+    def _describe_best(
+        self, progress: Progress, task: Task, evaluations: Sequence[Evaluation]
+    ) -> dict[str, Any] | None:
+        """The best validation score, the end of the run included, its step, and where its weights are."""
+        final = next((e.score for e in evaluations if e.split == "validation"), None)
+        best = progress.judged(final).best
+        if best is None:
+            return None
+        is_kept = self.saver.best_dir(best).is_dir()
+        model = MODEL if best.step == progress.step else str(self.saver.best_dir(best).relative_to(self.dir))
+        return {task.score_name: best.score, "step": best.step, "model": model if model == MODEL or is_kept else None}
+
+    def _describe(self, progress: Progress) -> str:
+        interval = progress.interval
+        rows_per_s = interval.num_rows / interval.train_s if interval.train_s else 0.0
+        text = (
+            f"step {progress.step:,}  epoch {progress.epoch}  {progress.num_rows:,} rows  "
+            f"loss {interval.loss_sum / max(1, interval.num_rows):.4f}  {rows_per_s:,.0f} rows/s  "
+            f"blocked {interval.blocked_s / (interval.train_s or 1):.1%}"
+        )
+        if progress.num_skipped:
+            text += f"  {progress.num_skipped:,} bad rows"
+        if self._expected_rows and rows_per_s:
+            text += f"  {format_duration(max(0, self._expected_rows - progress.num_rows) / rows_per_s)} left"
+        return text

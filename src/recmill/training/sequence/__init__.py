@@ -1,0 +1,1 @@
+"""Sequence models as a job: steps, evaluation, plan."""

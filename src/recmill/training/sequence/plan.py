@@ -1,0 +1,89 @@
+"""What a run on sequences will need, worked out from its settings and the size of the catalogue."""
+
+from dataclasses import dataclass
+
+from recmill.models.parts.losses import CHUNK_BYTES
+from recmill.models.sequence.ranker import SEQUENCE_MODELS
+from recmill.settings.sequences import SequenceConfig
+from recmill.training.click.plan import BASE_BYTES, FLOAT_BYTES
+from recmill.training.sequence.evaluate import BLOCK_BYTES
+from recmill.training.sequence.sharding import plan_items, spread_kind
+from recmill.training.sequence.step import DEFAULT_SAMPLED
+
+KEY_BYTES = 8
+GUESSED_EVENTS = 10  # of an item; Goodreads has 9, Beauty 6
+
+
+@dataclass(frozen=True)
+class SequencePlan:
+    """The memory of a run, by what takes it."""
+
+    num_items: int
+    item_bytes: int  # vectors, what their optimizer keeps, their mean, and a gradient of their size, if there is one
+    layer_bytes: int  # weights, gradients, what the optimizer keeps, and their mean if there is one
+    batch_bytes: int  # what a step of windows of the largest length keeps for its way back
+    loss_bytes: int  # logits that exist at a time
+    score_bytes: int  # of an evaluation
+    whole_logits_bytes: int  # what logits of all items at all places would take, and never do
+    transition_bytes: int = 0  # pairs of items that followed each other, if their counts are added to scores
+    first_bytes: int = 0  # what first item vectors and those counts take while they are made, and only then
+
+    @property
+    def total_bytes(self) -> int:
+        """What a process needs: a step or an evaluation, whichever is larger."""
+        step_bytes = self.batch_bytes + self.loss_bytes
+        lasting_bytes = self.item_bytes + self.layer_bytes + self.transition_bytes
+        return BASE_BYTES + lasting_bytes + max(step_bytes, self.score_bytes, self.first_bytes)
+
+
+def make_sequence_plan(
+    config: SequenceConfig, num_items: int, num_procs: int = 1, num_trained: int | None = None
+) -> SequencePlan:
+    """Of each of so many processes; the layers are built to be counted, the item vectors are not.
+
+    `num_trained` is the number of training events; None: a guess by the number of items.
+    """
+    model, data, dim = config.model, config.data, config.model.embedding_dim
+    layers = SEQUENCE_MODELS[model.kind](model, num_items, data.max_length, seed=0)
+    num_parameters = sum(parameter.numel() for parameter in layers.parameters())
+    is_averaged = config.average.from_step > 0
+    width = 2 + config.dense.state_width + is_averaged  # weight, gradient, state, mean
+    rows = num_items + 2
+    kind, gathered_bytes = spread_kind(config, num_procs), 0
+    if kind is not None:
+        items = plan_items(config, num_items, kind, num_procs)
+        item_bytes = max(items.table_bytes(rank) for rank in range(num_procs))
+        gathered_bytes = rows * dim * FLOAT_BYTES  # an evaluation has a copy of the whole table
+    elif config.tables is not None:
+        item_bytes = rows * (dim + config.tables.state_width(dim) + dim * is_averaged) * FLOAT_BYTES
+    else:
+        # reading and scoring have a gradient each, which are added up
+        item_bytes = rows * dim * (width + 1) * FLOAT_BYTES
+    num_events = -(-data.global_batch // num_procs) * data.max_length
+    hidden_dim = model.hidden_dim or 4 * dim
+    # inputs, queries, keys and values twice (packed and padded), mixed values, two sums, two norms, two dropouts
+    per_event = dim + model.num_blocks * (13 * dim + 3 * hidden_dim + 3 * model.num_heads * data.max_length)
+    candidates = num_items if config.loss.kind == "full" else config.loss.num_sampled or DEFAULT_SAMPLED
+    logits = num_events * candidates * FLOAT_BYTES
+    scores = num_items * data.eval_batch * FLOAT_BYTES
+    return SequencePlan(
+        num_items,
+        item_bytes,
+        num_parameters * width * FLOAT_BYTES,
+        2 * num_events * per_event * FLOAT_BYTES,
+        2 * min(logits, max(CHUNK_BYTES, candidates * FLOAT_BYTES)),
+        min(scores, max(BLOCK_BYTES, num_items * FLOAT_BYTES)) + gathered_bytes,
+        num_events * num_items * FLOAT_BYTES,
+        *plan_counts(config, num_items, num_items * GUESSED_EVENTS if num_trained is None else num_trained),
+    )
+
+
+def plan_counts(config: SequenceConfig, num_items: int, num_trained: int) -> tuple[int, int]:
+    """Of what is counted from so many training events: the bytes that stay, and those of making it."""
+    model, staying, making = config.model, 0, 0
+    if model.transition_weight:
+        staying = num_trained * 2 * FLOAT_BYTES + num_items * KEY_BYTES  # no pair twice, at most
+        making = num_trained * 5 * KEY_BYTES  # the pairs, sorted, their borders and both halves
+    if model.item_init == "neighbours":
+        making = max(making, 4 * num_items * model.embedding_dim * FLOAT_BYTES)  # two, their norms, and a copy
+    return staying, making

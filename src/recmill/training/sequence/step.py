@@ -1,0 +1,181 @@
+"""One optimizer step on a batch of windows, forward to update, in one process or in several.
+
+Several processes take the step of one: every process's loss is its share of the mean over all that is to be guessed in
+the global batch, gradients are averaged, and all then move their copies of the weights alike.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from recmill.data.events.windows import SequenceBatch
+from recmill.embeddings.copies import CopiedTables
+from recmill.embeddings.local import LocalTables
+from recmill.embeddings.piece import Piece, RowTable
+from recmill.embeddings.plan import ShardPlan
+from recmill.errors import NonFiniteLoss
+from recmill.models.parts.dropout import train_at
+from recmill.models.parts.losses import Sampled
+from recmill.models.sequence.ranker import Ranker, Share
+from recmill.seeds import rng
+from recmill.settings.sequences import SequenceConfig
+from recmill.training.optimize.average import WeightMean
+from recmill.training.optimize.optimizers import build_dense_optimizer
+from recmill.training.optimize.precision import LossScale
+from recmill.training.optimize.schedule import lr_at
+from recmill.training.sequence.sharding import item_spec
+from recmill.world import Group
+
+DEFAULT_SAMPLED = 2048
+DEFAULT_POWER = 0.5
+
+
+class Sampler:
+    """Draws items by their chances; which ones depends on the seed and the step alone."""
+
+    def __init__(self, config: SequenceConfig, item_counts: NDArray[np.int64]) -> None:
+        loss = config.loss
+        self._seed, self._number = config.seed, loss.num_sampled or DEFAULT_SAMPLED
+        power = 0.0 if loss.sampling == "uniform" else loss.sampling_power or DEFAULT_POWER
+        weights = np.maximum(item_counts, 1).astype(np.float64) ** power
+        self._log_expected = np.log(self._number * weights / weights.sum()).astype(np.float32)
+        self._cumulative = np.cumsum(weights) / weights.sum()
+
+    def draw(self, step: int) -> Sampled:
+        """The items of the batch behind `step` finished ones; an item may come twice."""
+        chances = rng(self._seed, "sampled", step).random(self._number)
+        places = np.minimum(np.searchsorted(self._cumulative, chances, side="right"), len(self._cumulative) - 1)
+        places.sort()  # neighbours in memory are looked up one after the other
+        return Sampled(torch.from_numpy(places + 1), torch.from_numpy(self._log_expected[places]))
+
+
+class DataIdentity(NamedTuple):
+    """Checksums of what a run is made for."""
+
+    items: str
+    sequences: str
+
+
+UNNAMED = DataIdentity("", "")
+
+
+@dataclass(frozen=True)
+class SequenceParts:
+    """All that is trained: the layers with their item vectors, or the engine that keeps those, and what moves them."""
+
+    config: SequenceConfig
+    model: Ranker
+    tables: RowTable | None
+    optimizer: torch.optim.Optimizer
+    sampler: Sampler | None
+    identity: DataIdentity
+    group: Group = field(default_factory=Group)
+    loss_scale: LossScale | None = None  # sequences are trained in full precision
+    average: WeightMean | None = None  # of the weights, if one is asked for
+
+    @property
+    def rows_hash(self) -> str:
+        """Of the catalogue: which item has which id."""
+        return self.identity.items
+
+    @property
+    def data_hash(self) -> str:
+        """Of all sequences."""
+        return self.identity.sequences
+
+
+def build_sequence_parts(
+    config: SequenceConfig,
+    item_counts: NDArray[np.int64],
+    identity: DataIdentity = UNNAMED,
+    group: Group | None = None,
+    plan: ShardPlan | None = None,
+) -> SequenceParts:
+    """A run's parts with their first values, which depend on the settings and the catalogue alone.
+
+    With a plan TorchRec spreads the item vectors; without, every process has a copy.
+    """
+    group, num_items = group or Group(), len(item_counts)
+    tables = build_table(config, num_items, group, plan)
+    model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
+    sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
+    optimizer = build_dense_optimizer(model, config.dense)
+    average = WeightMean(config.average, model, tables) if config.average.from_step else None
+    return SequenceParts(config, model, tables, optimizer, sampler, identity, group, average=average)
+
+
+def build_table(config: SequenceConfig, num_items: int, group: Group, plan: ShardPlan | None) -> RowTable | None:
+    """What keeps the item vectors, if they are not weights like others."""
+    if config.tables is None:
+        return None
+    if plan is not None:
+        from recmill.embeddings.shard_rows import SpreadTable  # TorchRec costs seconds
+
+        return SpreadTable(plan, config.tables, seed=config.seed, group=group)
+    specs, dim = [item_spec(num_items)], config.model.embedding_dim
+    if group.world.size == 1:
+        tables = LocalTables(specs, dim, config.tables, seed=config.seed)
+    else:
+        tables = CopiedTables(specs, dim, config.tables, seed=config.seed, group=group)
+    tables.compile()
+    return tables
+
+
+def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) -> float:
+    """Train on a batch, the one after `step` finished ones; its mean loss before the update, of all processes."""
+    set_learning_rates(parts, step)
+    train_at(parts.model, step)
+    loss = loss_share(parts, batch, step)
+    # all processes know the loss before any of them has moved a weight
+    value = float(parts.group.stack(np.array([loss.item()])).mean())
+    if not math.isfinite(value):
+        parts.optimizer.zero_grad(set_to_none=True)
+        raise NonFiniteLoss(explain_non_finite(parts, step, value))
+    loss.backward()  # type: ignore[no-untyped-call]  # the engine's rows, if there are any, are updated in here
+    parts.group.average([parameter.grad for parameter in parts.model.parameters() if parameter.grad is not None])
+    if parts.config.update.clip_norm:
+        nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
+    parts.optimizer.step()
+    parts.optimizer.zero_grad(set_to_none=True)
+    if parts.average:
+        parts.average.take_in(step + 1)
+    return value
+
+
+def loss_share(parts: SequenceParts, batch: SequenceBatch, step: int) -> Tensor:
+    """Of several processes, that whose mean over them is the mean loss over all that is to be guessed in a batch."""
+    share = Share(batch.rows, batch.num_targets / parts.group.world.size)
+    if parts.sampler is not None:
+        return parts.model.sampled_loss(batch.ids, batch.targets, batch.lengths, parts.sampler.draw(step), share)
+    smoothing = parts.config.loss.label_smoothing
+    return parts.model.full_loss(batch.ids, batch.targets, batch.lengths, smoothing, share)
+
+
+def set_learning_rates(parts: SequenceParts, step: int) -> None:
+    """Move both optimizers along the schedule."""
+    config, schedule = parts.config, parts.config.resolved_schedule
+    if parts.tables is not None and config.tables is not None:
+        parts.tables.lr = lr_at(step, config.tables.lr, schedule)
+    for group in parts.optimizer.param_groups:
+        group["lr"] = lr_at(step, config.dense.lr, schedule)
+
+
+def explain_non_finite(parts: SequenceParts, step: int, loss: float) -> str:
+    """The step, the learning rate and the first weight that is not finite."""
+    weights: list[tuple[str, Tensor]] = list(parts.model.named_parameters())
+    weights += [("item_vectors", piece.values) for piece in table_weights(parts)]
+    broken = next((name for name, weight in weights if not weight.isfinite().all()), "the loss itself")
+    return (
+        f"the loss of step {step + 1} is {loss} (learning rate {parts.optimizer.param_groups[0]['lr']:g}); "
+        f"first non-finite tensor: {broken}"
+    )
+
+
+def table_weights(parts: SequenceParts) -> list[Piece]:
+    """The item vectors that this process holds, if they are not weights like others."""
+    return [piece for piece in parts.tables.pieces() if piece.what == "weights"] if parts.tables else []

@@ -1,0 +1,52 @@
+"""The fast reader of events against the slow one, on arbitrary text."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recmill.data.events.interactions import read_text
+from recmill.data.events.schema import EventSchema, parse_lines
+from recmill.data.logs.text_file import Segment, Source
+
+SCHEMAS = {
+    "comma": EventSchema(columns=("user", "item", "time"), time="time", header=False),
+    "twice": EventSchema(separator="::", columns=("user", "item", "time"), time="time", header=False),
+    "texts": EventSchema(
+        columns=("user", "x", "item"),
+        separator=b"\\t".decode("unicode_escape"),
+        header=False,
+        user_kind="string",
+    ),
+    "floats": EventSchema(columns=("user", "item", "time"), time="time", time_kind="float", header=False),
+}
+PIECES = st.one_of(
+    st.integers(-5, 10**6).map(str),
+    st.sampled_from(
+        ["", " ", "7 ", "+3", "x", "1.5", "1e3", '"', "::", ":", ",", "\t", "\r", "\n", "é", "nan", "inf", "-0"]
+    ),
+)
+LINES = st.lists(
+    st.one_of(
+        st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)).map(lambda t: "{}\0{}\0{}".format(*t)),
+        st.lists(PIECES, max_size=6).map("".join),
+    ),
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=LINES)
+def test_both_readers_agree_on_any_text(name: str, lines: list[str], tmp_path: Path) -> None:
+    schema = SCHEMAS[name]
+    roles = ("user", "item") if schema.time is None else ("user", "item", "time")
+    text = "\n".join(line.replace("\0", schema.separator) for line in lines).encode()
+    path = tmp_path / "events"
+    path.write_bytes(text)
+    source = Source(path)
+    frame, num_bad = read_text(Segment(source, 0, source.num_bytes), schema, roles, "skip")
+    values, bad = parse_lines(text, 1, schema, roles)
+    assert num_bad == len(bad)
+    assert frame.to_dict(as_series=False) == values

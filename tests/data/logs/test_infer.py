@@ -1,0 +1,184 @@
+"""An inferred schema reads the text it was inferred from, and says what a person would say of each column."""
+
+import tomllib
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from recmill.data.logs.infer import infer, render
+from recmill.data.text.reference import Row, read_row
+from recmill.errors import DataError
+from recmill.settings.columns import Schema
+from recmill.settings.tree import from_tree
+from tests.data.lines import FIXED_SCHEMAS, lines_of
+
+CITIES = ("Oslo", "Rome", "Lima", "Bath")
+
+
+def _columns(random: Random) -> dict[str, Callable[[], str]]:
+    return {
+        "hour": lambda: str(random.randrange(24) // 2),
+        "clicked": lambda: str(random.randrange(2)),
+        "price": lambda: random.choice(("", f"{random.random() * 500:.2f}")),
+        "rating": lambda: f"{random.random() * 5:.1f}",
+        "views": lambda: str(random.randrange(10_000)),
+        "balance": lambda: str(random.randint(-300, 9000)),
+        "city": lambda: random.choice(CITIES),
+        "user_id": lambda: str(random.randrange(10**9)),
+        "device": lambda: f"{random.getrandbits(32):08x}",
+        "tags": lambda: "~".join(random.sample(("red", "blue", "old", "new", "big"), random.randrange(5))),
+        "source": lambda: "web",
+        "empty": lambda: "",
+    }
+
+
+EXPECTED = {
+    "hour": ("category", "int"),
+    "clicked": ("label", "int"),
+    "price": ("dense", "float"),
+    "rating": ("dense", "float"),
+    "views": ("dense", "int"),
+    "balance": ("dense", "int"),
+    "city": ("category", "string"),
+    "user_id": ("category", "int"),
+    "device": ("category", "hex"),
+    "tags": ("category", "string"),
+    "source": ("ignored", None),
+    "empty": ("ignored", None),
+}
+
+
+def _text(*, separator: str = ",", header: bool = True, quote: str = "", num_rows: int = 401) -> bytes:
+    makers = _columns(Random(3))
+    quotes = {"city": quote}
+    rows = [
+        [quotes.get(name, "") + make() + quotes.get(name, "") for name, make in makers.items()] for _ in range(num_rows)
+    ]
+    lines = [separator.join(makers)] * header + [separator.join(row) for row in rows]
+    return "\n".join(lines).encode() + b"\n"
+
+
+def _inferred(*samples: bytes, label: str | None = None) -> Schema:
+    return from_tree(Schema, tomllib.loads(infer(samples, name="shop", label=label)))
+
+
+def _assert_reads(schema: Schema, text: bytes) -> None:
+    for line in lines_of(text)[schema.header :]:
+        assert isinstance(read_row(line, schema), Row), line
+
+
+@pytest.mark.parametrize("quote", ["", '"'], ids=["bare", "quoted"])
+@pytest.mark.parametrize("header", [True, False], ids=["header", "no header"])
+@pytest.mark.parametrize("separator", ["\t", ",", ";", "|"])
+def test_the_columns_are_recognised(separator: str, header: bool, quote: str) -> None:
+    text = _text(separator=separator, header=header, quote=quote)
+    schema = _inferred(text)
+    assert (schema.separator, schema.header, schema.quoted) == (separator, header, bool(quote))
+    found = [(column.role, column.kind) for column in schema.columns]
+    wanted = dict(EXPECTED) if header else {**EXPECTED, "user_id": ("dense", "int")}  # only its name gives it away
+    assert found == list(wanted.values())
+    if header:
+        assert [column.name for column in schema.columns] == list(EXPECTED)
+    _assert_reads(schema, text)
+
+
+@settings(max_examples=100, deadline=None)
+@example(rows=[["-", ".", "a"], ["-", ".", "a"], ["", "", ""], ["", "", "0"]])  # a row like the header is a row
+@given(
+    rows=st.lists(
+        st.lists(st.text(st.sampled_from("01289abf.-xy \xe9"), max_size=9), min_size=3, max_size=3),
+        min_size=1,
+        max_size=30,
+    ),
+)
+def test_an_inferred_schema_reads_its_sample(rows: list[list[str]]) -> None:
+    text = "".join("\t".join(row) + "\n" for row in rows).encode()
+    try:
+        schema = _inferred(text)
+    except DataError:
+        return  # a header alone
+    if schema.separator == "\t":  # a space in every line is as good a separator
+        _assert_reads(schema, text)
+
+
+def test_every_guess_says_what_it_rests_on() -> None:
+    text = infer([_text()], name="shop")
+    lines = {line.split('name = "')[1].split('"')[0]: line for line in text.splitlines() if "{ name" in line}
+    assert lines["clicked"].endswith("# the label: 0 or 1, and called so")
+    assert lines["source"].endswith("# always 'web'")
+    assert lines["empty"].endswith("# always empty")
+    assert "# 4 distinct values" in lines["city"]
+    assert "almost all differ" in lines["user_id"]
+    assert "empty" in lines["price"]
+    assert "# from 0 to 5" in lines["rating"]
+    assert "from 401 lines" in text
+
+
+def test_dense_encodings_suit_the_numbers() -> None:
+    columns = {column.name: column for column in _inferred(_text()).columns}
+    assert columns["rating"].encoding == "identity"
+    assert columns["views"].encoding == "log(x+3)"
+    assert columns["balance"].encoding == "log(x-min+2)"
+    assert columns["balance"].min is not None
+    assert columns["balance"].min < -200
+
+
+def test_tables_have_room_for_what_was_seen_and_more_for_what_still_comes() -> None:
+    columns = {column.name: column for column in _inferred(_text()).columns}
+    assert columns["hour"].rows == 13  # 0 … 11, and the missing one
+    assert columns["city"].rows == 1000
+    assert columns["device"].rows == 40 * 401
+
+
+def test_a_field_of_several_values_is_recognised() -> None:
+    columns = {column.name: column for column in _inferred(_text()).columns}
+    assert (columns["tags"].inner_separator, columns["tags"].max_values, columns["tags"].rows) == ("~", 4, 1000)
+    assert [name for name, column in columns.items() if column.inner_separator] == ["tags"]
+
+
+def test_the_label_may_be_named() -> None:
+    text = b"a,b,c\n0,1,5\n1,0,7\n1,1,9\n"
+    assert [column.role for column in _inferred(text).columns][:2] == ["label", "category"]
+    assert [column.role for column in _inferred(text, label="b").columns][:2] == ["category", "label"]
+    with pytest.raises(DataError, match=r"--label c: a label is 0 or 1, and this column holds 5, 7, 9"):
+        _inferred(text, label="c")
+    with pytest.raises(DataError, match=r"--label d: there is no such column; the columns are a, b, c"):
+        _inferred(text, label="d")
+
+
+def test_a_name_comes_before_the_first_place() -> None:
+    text = b"male,Target,c\n0,1,5\n1,0,7\n1,1,9\n"
+    assert [column.role for column in _inferred(text).columns][:2] == ["category", "label"]
+
+
+def test_the_header_of_every_file_is_left_out() -> None:
+    schema = _inferred(_text(num_rows=50), _text(num_rows=50))
+    assert [(column.role, column.kind) for column in schema.columns] == list(EXPECTED.values())
+
+
+def test_carriage_returns_are_pointed_out() -> None:
+    text = infer([_text().replace(b"\n", b"\r\n")], name="shop")
+    assert "# Lines end in CR LF, which is refused: convert the files" in text
+    assert from_tree(Schema, tomllib.loads(text)).columns[-1].name == "empty"
+
+
+@pytest.mark.parametrize(
+    ("sample", "complaint"),
+    [
+        (b"", "there is no line to infer a schema from"),
+        (b"\n\n", "there is no line to infer a schema from"),
+        (b"a,b\n", "there is a header and no row below it"),
+        (b"a,a\n1,2\n", "names a column twice or not at all"),
+    ],
+)
+def test_text_without_columns_is_refused(sample: bytes, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        infer([sample], name="shop")
+
+
+@pytest.mark.parametrize("schema", FIXED_SCHEMAS, ids=lambda schema: schema.name)
+def test_a_rendered_schema_is_read_back(schema: Schema) -> None:
+    assert from_tree(Schema, tomllib.loads(render(schema))) == schema

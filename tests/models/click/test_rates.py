@@ -1,0 +1,110 @@
+"""Rates against counts by hand, and the promise that a row in training learns nothing of its own click."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from recmill.data.batch import Columns
+from recmill.embeddings.table import TableSpec
+from recmill.errors import ConfigError, DataError
+from recmill.models.click.dnn import DnnConfig
+from recmill.models.click.rates import ClickRates
+
+SPECS = (TableSpec("a", 5), TableSpec("b", 3, num_slots=2), TableSpec("c", 4))
+PRIOR_ROWS = 3.0
+
+
+def some_rows(num_rows: int, seed: int = 0) -> Columns:
+    rng = np.random.default_rng(seed)
+    ids = rng.integers([0, -1, -1, 0], [5, 3, 3, 4], (num_rows, 4))
+    dense = rng.integers(0, 3, (num_rows, 2)).astype(np.float32)  # rows repeat
+    return Columns(dense, ids, (rng.random(num_rows) < 0.3).astype(np.float32))
+
+
+def counted(columns: Columns, num_folds: int = 4) -> ClickRates:
+    rates = ClickRates(SPECS, num_folds, PRIOR_ROWS)
+    for start in range(0, columns.num_rows, 37):
+        rates.count(columns.rows(start, start + 37))
+    return rates
+
+
+def rates_by_hand(ids: NDArray[np.int64], seen: Columns, base: float) -> list[float]:
+    """Of one row of ids, from the rows it may see and the rate of all rows."""
+    odds, rows = [], []
+    for slots in ([0], [1, 2], [3]):
+        shown = clicked = 0
+        for value in ids[slots]:
+            if value >= 0:
+                hits = seen.ids[:, slots] == value
+                shown += int(hits.sum())
+                clicked += int((hits.sum(axis=1) * seen.labels).sum())
+        rate = (clicked + PRIOR_ROWS * base) / (shown + PRIOR_ROWS)
+        odds.append(float(np.log(rate / (1 - rate))))
+        rows.append(float(np.log1p(shown)))
+    return odds + rows
+
+
+def base_rate(columns: Columns) -> float:
+    return float((columns.labels.sum() + 0.5) / (columns.num_rows + 1))
+
+
+def test_rates_are_those_of_all_rows_but_in_training_of_other_folds() -> None:
+    columns = some_rows(300)
+    rates = counted(columns)
+    base = base_rate(columns)
+    folds = rates.folds(columns)
+    assert set(folds.tolist()) == {0, 1, 2, 3}
+    rates.eval()
+    found = rates(columns)
+    rates.train()
+    found_in_training = rates(columns)
+    for row in range(60):
+        assert found[row].tolist() == pytest.approx(rates_by_hand(columns.ids[row], columns, base), rel=1e-5)
+        others = folds != folds[row]
+        seen = Columns(columns.dense[others], columns.ids[others], columns.labels[others])
+        assert found_in_training[row].tolist() == pytest.approx(rates_by_hand(columns.ids[row], seen, base), rel=1e-5)
+
+
+def test_in_training_no_click_of_a_row_s_own_fold_changes_its_rates() -> None:
+    columns = some_rows(300)
+    rates = counted(columns)
+    fold = rates.folds(columns) == 2
+    labels = columns.labels.copy()
+    clicked, unclicked = (np.flatnonzero(fold & (labels == label))[:8] for label in (1, 0))
+    labels[clicked], labels[unclicked] = 0, 1  # as many clicks as before, on other rows
+    other = counted(columns._replace(labels=labels))
+    before, after = rates.train()(columns), other.train()(columns)
+    assert torch.equal(before[fold], after[fold])
+    assert not torch.equal(before[~fold], after[~fold])
+
+
+def test_folds_depend_on_what_stands_in_a_row_and_not_on_its_click_or_its_place() -> None:
+    columns = some_rows(200)
+    rates = ClickRates(SPECS, 8, PRIOR_ROWS)
+    order = np.random.default_rng(1).permutation(200)
+    shuffled = Columns(columns.dense[order], columns.ids[order], 1 - columns.labels[order])
+    assert rates.folds(shuffled).tolist() == rates.folds(columns)[order].tolist()
+
+
+def test_counts_are_saved_with_the_layers_and_can_be_forgotten() -> None:
+    columns = some_rows(100)
+    rates = counted(columns)
+    twin = ClickRates(SPECS, 4, PRIOR_ROWS)
+    twin.load_state_dict(rates.state_dict())
+    assert torch.equal(twin(columns), rates(columns))
+    rates.forget()
+    assert not rates.counts.any()
+    assert rates.eval()(columns)[:, 3:].eq(0).all()
+
+
+def test_ids_outside_their_table_are_refused() -> None:
+    columns = some_rows(10)
+    columns.ids[4, 3] = 4
+    with pytest.raises(DataError, match="column c: id 4 is outside its table of 4 rows"):
+        ClickRates(SPECS, 4, PRIOR_ROWS).count(columns)
+
+
+def test_a_single_fold_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model.rate_folds = 1: a row sees the rows of other folds"):
+        DnnConfig(rate_folds=1)
