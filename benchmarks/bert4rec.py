@@ -23,9 +23,9 @@ from benchmarks.made_up import count_items, make_up
 from benchmarks.plain_bert4rec import PlainBert4Rec, gathered_loss, plain_loss, take_step
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.data.events.prepare import open_prepared_sequences
-from recmill.data.events.windows import Masking, SequenceBatch, Sequences, WindowOrder, WindowStream
-from recmill.models.sequence.bert4rec import Bert4RecConfig
-from recmill.settings.sequences import SequenceConfig, SequenceData
+from recmill.data.events.windows import SequenceBatch, Sequences, WindowOrder, WindowStream
+from recmill.settings.sequence_models import Bert4RecConfig
+from recmill.settings.sequences import Masking, SequenceConfig, SequenceData
 from recmill.training.click.assemble import use_threads
 from recmill.training.sequence.step import build_sequence_parts, take_sequence_step
 
@@ -88,7 +88,7 @@ def measure(sequences: Sequences, config: SequenceConfig, *, rounds: int, num_st
         "mean length": round(mean_length, 1),
         "dim": settings.embedding_dim,
         "blocks": settings.num_blocks,
-        "mask": config.masking.frac,
+        "mask": config.masking.mask_prob,
         "steps": num_steps,
         "rounds": rounds,
     }

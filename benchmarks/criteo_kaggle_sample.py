@@ -19,20 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Report
-from recmill.cli.train import taken_over
 from recmill.data.batch import Columns, join_columns
 from recmill.data.logs.opening import open_splits
-from recmill.data.logs.split import SplitName
 from recmill.data.prepared.directory import Prepared
 from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.data.stream.stream import Order, Stream
 from recmill.errors import DataError, MissingExtra
 from recmill.metrics import ClickMetrics
-from recmill.recipes import find_recipe
-from recmill.settings.click_models import without_other_kind
+from recmill.recipes.resolve import config
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.data import DataConfig
-from recmill.settings.tree import from_tree, laid_over
+from recmill.settings.data import DataConfig, SplitName
 from recmill.training.job import run_job
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -141,14 +137,12 @@ def score(logits: NDArray[Any], labels: NDArray[np.float32]) -> Score:
 
 def settings_of(kind: str, prepared_dir: Path, num_train: int, *, seed: int, threads: int | None) -> TrainConfig:
     """The recipe's, with another model in the place of its own."""
-    tree = find_recipe(RECIPE)().model_dump(mode="json", exclude_none=True)
-    changes = {"model": {"kind": kind, **MODELS[kind]}}
-    tree = laid_over(without_other_kind(tree, changes), changes)
-    tree["data"] = {**tree["data"], "dir": str(prepared_dir)}
-    del tree["data"]["holdout_frac"]
-    tree["average"]["from_step"] = math.ceil(num_train / tree["data"]["global_batch"])  # the second epoch
-    tree = {**taken_over(tree, None), "seed": seed, **({"threads": threads} if threads else {})}
-    return from_tree(TrainConfig, tree)
+    overrides = {"model": {"kind": kind, **MODELS[kind]}, "data.holdout_frac": None, "seed": seed, "threads": threads}
+    settings = config(RECIPE, data=prepared_dir, overrides=overrides)
+    second_epoch = math.ceil(num_train / settings.data.global_batch)
+    settings = settings.with_({"average.from_step": second_epoch})
+    assert isinstance(settings, TrainConfig)
+    return settings
 
 
 def score_model(config: TrainConfig, run_dir: Path) -> Score:

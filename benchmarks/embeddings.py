@@ -15,9 +15,10 @@ from torch import Tensor
 
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
 from recmill.embeddings.local import LocalTables
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
 from recmill.errors import MissingExtra
 from recmill.settings.criteo import capped_table_rows
+from recmill.settings.optimizers import TableOptimizer
 from recmill.training.click.assemble import use_threads
 
 LR, EPS = 0.01, 1e-8

@@ -21,8 +21,8 @@ from benchmarks.plain_events import prepare_with_pandas
 from benchmarks.prepare import TELL_PEAK
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
 from recmill.data.events.prepare import EventJob, open_prepared_sequences, prepare_events
-from recmill.data.events.schema import EVENT_PRESETS
 from recmill.errors import FailureError, MissingExtra
+from recmill.settings.events import EVENT_PRESETS
 
 
 def prepare_with_recmill(csv_path: Path, out_dir: Path) -> dict[str, Any]:

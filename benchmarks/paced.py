@@ -110,16 +110,16 @@ def open_paced(
 
 def pace_tasks(line: Line, slice_steps: int) -> None:
     """Have the tasks that this process will build take paced steps."""
-    from recmill.training import job
+    from recmill.training.click.job import ClickJob
 
-    build_task = job.build_task
+    build_task = ClickJob.build_task
 
-    def build_paced(*args: Any, **kwargs: Any) -> "Task":
-        task: Any = build_task(*args, **kwargs)
+    def build_paced(self: ClickJob, *args: Any, **kwargs: Any) -> "Task":
+        task: Any = build_task(self, *args, **kwargs)
         task.open_steps = partial(open_paced, task.open_steps, line, slice_steps)
         return task  # type: ignore[no-any-return]
 
-    job.build_task = build_paced
+    ClickJob.build_task = build_paced  # type: ignore[method-assign]
 
 
 class PacedRun:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from recmill.models.sequence.bert4rec import Bert4RecConfig
+from recmill.settings.sequence_models import Bert4RecConfig
 
 
 class PlainBert4Rec(nn.Module):
@@ -15,11 +15,11 @@ class PlainBert4Rec(nn.Module):
         self.items = nn.Embedding(num_items + 2, dim, padding_idx=0)
         self.positions = nn.Embedding(max_length, dim)
         nn.init.normal_(self.items.weight, 0, config.item_std)
-        self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(config.dropout_frac)
+        self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(config.dropout)
         layer = nn.TransformerEncoderLayer(
-            dim, config.num_heads, config.hidden_dim or 4 * dim, config.dropout_frac, "gelu", batch_first=True
+            dim, config.num_heads, config.hidden_dim or 4 * dim, config.dropout, "gelu", batch_first=True
         )
-        layer.self_attn.dropout, layer.dropout.p = config.attention_dropout_frac, 0.0
+        layer.self_attn.dropout, layer.dropout.p = config.attention_dropout, 0.0
         self.blocks = nn.TransformerEncoder(layer, config.num_blocks, enable_nested_tensor=False)
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim))
         self.bias = nn.Parameter(torch.zeros(num_items + 2))

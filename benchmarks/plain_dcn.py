@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.plain_dlrm import PlainTables, layers
-from recmill.models.click.dcn import DcnConfig
+from recmill.settings.click_models import DcnConfig
 
 
 class PlainDcn(nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from recmill.models.click.dlrm import DlrmConfig
+from recmill.settings.click_models import DlrmConfig
 
 
 def layers(in_width: int, widths: Sequence[int], *, relu_last: bool) -> nn.Sequential:

@@ -15,8 +15,9 @@ import torch
 from benchmarks.made_up import count_items, make_up
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.data.events.windows import Sequences, heldout_users, read_histories
-from recmill.models.sequence.sasrec import SasRecConfig
-from recmill.ranking import Judge, Protocol
+from recmill.ranking import Judge
+from recmill.settings.protocol import Protocol
+from recmill.settings.sequence_models import SasRecConfig
 from recmill.settings.sequences import SequenceConfig
 from recmill.training.click.assemble import use_threads
 from recmill.training.sequence.evaluate import cut_blocks, judge

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from benchmarks.ray_read import open_ray
 from benchmarks.report import Report, add_common_options, alternate, median_ratio
 from recmill.data.encode.counts import CensusFile, PartCensus, Selection, merge_column, merge_runs
-from recmill.data.encode.transforms import Encoding
 from recmill.data.encode.vocabulary import Vocabulary, VocabularyWriter
 from recmill.data.logs.raw import read_raw
 from recmill.data.logs.split import whole
@@ -34,6 +33,7 @@ from recmill.data.synthetic.clicks import SynthSpec, write_criteo
 from recmill.errors import ConfigError, MissingExtra
 from recmill.memory import keep_freed_memory
 from recmill.settings.criteo import CRITEO, PUBLISHED_TABLE_ROWS
+from recmill.settings.encoding import Encoding
 
 
 class Arrays(NamedTuple):

@@ -190,7 +190,15 @@ def hash_tensors(paths: Sequence[Path]) -> str:
 def read_metrics(run_dir: Path) -> list[Any]:
     """All that a run has told, without what a clock has measured."""
     records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
-    return [{key: value for key, value in record.items() if key not in _MEASURED} for record in records]
+    return [{key: _by_present_names(v) for key, v in record.items() if key not in _MEASURED} for record in records]
+
+
+def _by_present_names(value: Any) -> Any:
+    """A protocol as it is written now; older checkouts call `filter_seen` `seen`."""
+    if isinstance(value, dict) and "seen" in value:
+        rest = {key: below for key, below in value.items() if key != "seen"}
+        return {**rest, "filter_seen": value["seen"] == "removed"}
+    return value
 
 
 def hash_run(run_dir: Path) -> dict[str, str]:

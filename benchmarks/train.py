@@ -29,15 +29,13 @@ from torch import Tensor, nn
 from benchmarks.plain_dcn import PlainDcn
 from benchmarks.plain_dlrm import PlainDlrm, build_optimizers
 from benchmarks.report import Report, add_common_options, median_ratio, share_turns, take_turns
-from recmill.cli.train import taken_over
 from recmill.data.batch import Batch
 from recmill.data.logs.opening import open_splits
 from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.data.synthetic.clicks import SynthSpec, write_criteo
-from recmill.recipes import find_recipe
-from recmill.settings.click_models import CONFIGS, without_other_kind
+from recmill.recipes.resolve import config as config_of
+from recmill.settings.click_models import CONFIGS
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.tree import from_tree, with_assignments
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import Parts, take_step
@@ -156,10 +154,10 @@ def measure_prepared(config: TrainConfig, scratch: Path, *, rounds: int) -> Repo
     out_dir = scratch / "prepared"
     with closing(open_splits(config.data)) as splits:
         prepare(PrepareJob(splits, config.data.schema_of_rows, out_dir))
-    tree = config.model_dump(mode="json", exclude_none=True)
-    raw_config = from_tree(TrainConfig, taken_over(tree, out_dir))
-    tree["data"]["dir"] = str(out_dir)
-    prepared_config = from_tree(TrainConfig, taken_over(tree, None))
+    raw_config = config_of(config, vocabulary=out_dir)
+    prepared_config = config_of(config, data=out_dir)
+    assert isinstance(raw_config, TrainConfig)
+    assert isinstance(prepared_config, TrainConfig)
     parts = assemble(raw_config)
     num_steps = -(-config.data.num_lanes * BLOCK_ROWS // config.data.global_batch)
     with Inputs(raw_config) as raw, Inputs(prepared_config) as prepared:
@@ -182,9 +180,9 @@ def build_config(model: str, arch: str, data_dir: Path, optimizer: str) -> Train
     changes = [f"data.dir={str(data_dir)!r}", f"tables.kind={optimizer}", f"dense.kind={optimizer}"]
     changes += ["tables.lr=0.01", "dense.lr=0.01", "stop.max_epochs=0", f"model.kind={arch}"]
     changes += [f"model.cross_rank={CROSS_RANK[model]}"] if arch == "dcn" else []
-    tree = find_recipe(model)().model_dump(mode="json", exclude_none=True)
-    tree = without_other_kind(tree, with_assignments({}, changes))
-    return from_tree(TrainConfig, with_assignments(tree, changes))
+    settings = config_of(model, overrides=changes)
+    assert isinstance(settings, TrainConfig)
+    return settings
 
 
 def main(argv: Sequence[str]) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from recmill.data.synthetic.clicks import SynthSpec, write_criteo
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dlrm import DlrmConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DlrmConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import DataConfig
+from recmill.settings.optimizers import DenseOptimizer, TableOptimizer
 from recmill.settings.run import Cadence
 
 LAUNCHER_WORDS = (

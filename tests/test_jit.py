@@ -121,7 +121,8 @@ UPDATES = """
 import sys
 import numpy as np
 from recmill.embeddings.local import LocalTables
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
+from recmill.settings.optimizers import TableOptimizer
 from recmill.models.parts.interaction import DotInteraction
 import torch
 torch.set_num_threads(1)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.errors import ConfigError
-from recmill.ranking import Judge, Known, Protocol, Tally, is_at_ten, take_top
+from recmill.ranking import Judge, Known, RankTally, is_at_ten, take_top
+from recmill.settings.protocol import Protocol
 
 NUM_USERS, NUM_ITEMS = 30, 25
 COUNTS = np.arange(1, NUM_ITEMS + 1)
@@ -35,7 +36,7 @@ def naive(scores: np.ndarray, targets: np.ndarray, known: list[list[int]], proto
     sums: defaultdict[str, float] = defaultdict(float)
     listed: dict[int, set[int]] = {cutoff: set() for cutoff in protocol.cutoffs}
     for row, target, seen in zip(scores, targets, known, strict=True):
-        hidden = set(seen) if protocol.seen == "removed" else set()
+        hidden = set(seen) if protocol.filter_seen else set()
         ranked = sorted(
             (i for i in range(1, NUM_ITEMS + 1) if i not in hidden), key=lambda i: (-row[i - 1], i == target, i)
         )
@@ -56,10 +57,10 @@ def naive(scores: np.ndarray, targets: np.ndarray, known: list[list[int]], proto
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-@pytest.mark.parametrize("seen", ["removed", "kept"])
+@pytest.mark.parametrize("filter_seen", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_full_ranking_is_what_sorting_gives(seed: int, seen: str, coarse: bool) -> None:
-    protocol = Protocol(seen=seen, cutoffs=(1, 5, 10))  # type: ignore[arg-type]
+def test_full_ranking_is_what_sorting_gives(seed: int, filter_seen: bool, coarse: bool) -> None:
+    protocol = Protocol(filter_seen=filter_seen, cutoffs=(1, 5, 10))
     scores, targets, known = make_block(seed, coarse=coarse)
     expected = naive(scores, targets, known, protocol)
     judge = Judge(protocol, COUNTS)
@@ -68,7 +69,7 @@ def test_full_ranking_is_what_sorting_gives(seed: int, seen: str, coarse: bool) 
     assert {name + protocol.suffix: value for name, value in expected.items()} == pytest.approx(actual)
     assert judge.tally.num_unknown == len(targets[::7])
     known_targets = sum(target in seen_by for target, seen_by in zip(targets, known, strict=True))
-    assert judge.tally.num_removed == (known_targets if seen == "removed" else 0)
+    assert judge.tally.num_removed == (known_targets if filter_seen else 0)
 
 
 @settings(max_examples=100, deadline=None)
@@ -110,7 +111,7 @@ def test_a_score_that_is_no_number_is_the_last() -> None:
 
 @pytest.mark.parametrize("candidates", ["uniform", "popularity"])
 def test_drawn_candidates_are_different_unknown_and_the_same_again(candidates: str) -> None:
-    protocol = Protocol(candidates=candidates, num_negatives=10, seed=4)  # type: ignore[arg-type]
+    protocol = Protocol(candidates=candidates, num_negatives=10, seed=4)
     _, targets, known = make_block(0, coarse=False)
     users = np.arange(NUM_USERS)
     drawn = Judge(protocol, COUNTS)._draw(users, targets, pack(known))
@@ -127,7 +128,7 @@ def test_draws_follow_popularity_or_do_not() -> None:
     users, targets = np.arange(4000), np.full(4000, 1)
     known = pack([[2]] * 4000)
     for candidates, weights in (("uniform", np.ones(NUM_ITEMS)), ("popularity", COUNTS)):
-        protocol = Protocol(candidates=candidates, num_negatives=1)  # type: ignore[arg-type]
+        protocol = Protocol(candidates=candidates, num_negatives=1)
         drawn = Judge(protocol, COUNTS)._draw(users, targets, known)
         counts = np.bincount(drawn.ravel(), minlength=NUM_ITEMS + 1)
         expected = np.where(np.arange(1, NUM_ITEMS + 1) > 2, weights, 0)
@@ -147,7 +148,7 @@ def test_ranks_among_drawn_candidates_and_their_names() -> None:
     metrics = judge.tally.metrics(protocol)
     assert metrics["hr@5_of_10_uniform"] == sum(rank <= 5 for rank in ranks) / NUM_USERS
     full = Judge(Protocol(), COUNTS).tally.metrics(Protocol())
-    kept = Judge(Protocol(seen="kept"), COUNTS).tally.metrics(Protocol(seen="kept"))
+    kept = Judge(Protocol(filter_seen=False), COUNTS).tally.metrics(Protocol(filter_seen=False))
     assert not metrics.keys() & full.keys()
     assert not kept.keys() & full.keys()
 
@@ -158,7 +159,7 @@ def test_parts_add_up_to_the_whole_bit_for_bit(num_parts: int) -> None:
     scores, targets, known = make_block(3, coarse=False)
     whole = Judge(protocol, COUNTS)
     whole.take(np.arange(NUM_USERS), scores.copy(), targets, pack(known))
-    total = Tally.empty(max(protocol.cutoffs), NUM_ITEMS)
+    total = RankTally.empty(max(protocol.cutoffs), NUM_ITEMS)
     for rank in range(num_parts):
         part = Judge(protocol, COUNTS)
         part.take(
@@ -175,18 +176,18 @@ def test_parts_add_up_to_the_whole_bit_for_bit(num_parts: int) -> None:
     ("changes", "complaint"),
     [
         ({"num_negatives": 100}, "protocol.num_negatives = 100 does nothing for protocol.candidates = full"),
-        ({"candidates": "uniform", "seen": "kept"}, "protocol.seen = kept does nothing"),
+        ({"candidates": "uniform", "filter_seen": False}, "protocol.filter_seen = false does nothing"),
         ({"cutoffs": (5,)}, r"has no 10"),
         ({"cutoffs": (0, 10)}, "lists have 1 to 1000 items"),
     ],
 )
 def test_protocols_that_make_no_sense(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        Protocol(**changes)  # type: ignore[arg-type]
+        Protocol(**changes)
 
 
 def test_nobody_has_no_score() -> None:
-    nobody = Tally.empty(10, NUM_ITEMS).as_dict(Protocol(cutoffs=(10,)))
+    nobody = RankTally.empty(10, NUM_ITEMS).as_dict(Protocol(cutoffs=(10,)))
     assert {nobody[f"{name}@10"] for name in ("hr", "ndcg", "mrr")} == {None}
 
 
@@ -199,7 +200,7 @@ def test_who_repeats_an_item_knows_it_once() -> None:
 
 
 def test_lists_of_a_hundred_are_not_lists_of_ten() -> None:
-    names = Tally.empty(100, NUM_ITEMS).metrics(Protocol(cutoffs=(100, 10), seen="kept"))
+    names = RankTally.empty(100, NUM_ITEMS).metrics(Protocol(cutoffs=(100, 10), filter_seen=False))
     assert [name for name in names if is_at_ten(name)] == [
         f"{name}@10_seen_kept" for name in ("hr", "ndcg", "mrr", "coverage")
     ]

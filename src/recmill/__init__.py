@@ -1,60 +1,94 @@
-"""recmill trains recommendation models from raw logs. These are its public names; each is imported when first used."""
+"""recmill trains recommendation models from raw logs.
+
+    import recmill as rm
+
+    run = rm.train("demo", data="data", run="runs/first")
+    run.results.test.auroc
+    rm.load("runs/first").predict("new_rows.tsv")
+
+Every verb of the command line is a function here. Names are imported when they are first used.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from recmill.data.batch import Batch
-    from recmill.data.encode.transforms import Encoding
-    from recmill.data.stream.stream import Order, Stream
-    from recmill.data.synthetic.clicks import read_world, write_criteo
-    from recmill.errors import RecmillError
-    from recmill.metrics import ClickMetrics
-    from recmill.recipes import find_recipe
+    from recmill.api.data import audit, prepare, prepare_events, synth
+    from recmill.api.evaluate import Evaluated, evaluate
+    from recmill.api.plan import RunPlan, plan
+    from recmill.api.predict import recommend
+    from recmill.api.results import Results, SplitResult
+    from recmill.api.run import Run
+    from recmill.api.train import train
+    from recmill.errors import ConfigError, DataError, FailureError, MissingExtra, RecmillError, RunError, UserError
+    from recmill.recipes.resolve import config
+    from recmill.serve.click_model import ClickModel
+    from recmill.serve.model import load
+    from recmill.serve.sequence_model import Recommended, SequenceModel
     from recmill.settings.clicks import TrainConfig
     from recmill.settings.columns import Schema
-    from recmill.training.click.assemble import assemble
-    from recmill.training.click.evaluate import evaluate
-    from recmill.training.click.inputs import Inputs
-    from recmill.training.job import run_job
-    from recmill.training.loop.run import Run
+    from recmill.settings.sequences import SequenceConfig
 
 _HOME = {
-    "Batch": "recmill.data.batch",
-    "ClickMetrics": "recmill.metrics",
-    "Encoding": "recmill.data.encode.transforms",
-    "Inputs": "recmill.training.click.inputs",
-    "Order": "recmill.data.stream.stream",
+    "ClickModel": "recmill.serve.click_model",
+    "ConfigError": "recmill.errors",
+    "DataError": "recmill.errors",
+    "Evaluated": "recmill.api.evaluate",
+    "FailureError": "recmill.errors",
+    "MissingExtra": "recmill.errors",
     "RecmillError": "recmill.errors",
-    "Run": "recmill.training.loop.run",
+    "Recommended": "recmill.serve.sequence_model",
+    "Results": "recmill.api.results",
+    "Run": "recmill.api.run",
+    "RunError": "recmill.errors",
+    "RunPlan": "recmill.api.plan",
     "Schema": "recmill.settings.columns",
-    "Stream": "recmill.data.stream.stream",
+    "SequenceConfig": "recmill.settings.sequences",
+    "SequenceModel": "recmill.serve.sequence_model",
+    "SplitResult": "recmill.api.results",
     "TrainConfig": "recmill.settings.clicks",
-    "assemble": "recmill.training.click.assemble",
-    "evaluate": "recmill.training.click.evaluate",
-    "find_recipe": "recmill.recipes",
-    "read_world": "recmill.data.synthetic.clicks",
-    "run_job": "recmill.training.job",
-    "write_criteo": "recmill.data.synthetic.clicks",
+    "UserError": "recmill.errors",
+    "audit": "recmill.api.data",
+    "config": "recmill.recipes.resolve",
+    "evaluate": "recmill.api.evaluate",
+    "load": "recmill.serve.model",
+    "plan": "recmill.api.plan",
+    "prepare": "recmill.api.data",
+    "prepare_events": "recmill.api.data",
+    "recommend": "recmill.api.predict",
+    "synth": "recmill.api.data",
+    "train": "recmill.api.train",
 }
 
 __all__ = [
-    "Batch",
-    "ClickMetrics",
-    "Encoding",
-    "Inputs",
-    "Order",
+    "ClickModel",
+    "ConfigError",
+    "DataError",
+    "Evaluated",
+    "FailureError",
+    "MissingExtra",
     "RecmillError",
+    "Recommended",
+    "Results",
     "Run",
+    "RunError",
+    "RunPlan",
     "Schema",
-    "Stream",
+    "SequenceConfig",
+    "SequenceModel",
+    "SplitResult",
     "TrainConfig",
-    "assemble",
+    "UserError",
+    "audit",
+    "config",
     "evaluate",
-    "find_recipe",
-    "read_world",
-    "run_job",
-    "write_criteo",
+    "load",
+    "plan",
+    "prepare",
+    "prepare_events",
+    "recommend",
+    "synth",
+    "train",
 ]
 
 
@@ -62,3 +96,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'recmill' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

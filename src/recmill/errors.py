@@ -26,7 +26,7 @@ class UserError(RecmillError):
     exit_status = 2
 
 
-class ConfigError(UserError):
+class ConfigError(UserError, ValueError):
     """A setting is unknown, of the wrong type, out of range, or at odds with another."""
 
 

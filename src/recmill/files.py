@@ -17,6 +17,7 @@ import xxhash
 from recmill.errors import DataError, RunError
 
 MANIFEST = "manifest.json"
+CONFIG = "config.toml"  # of a run directory
 _OWN_CHECKSUM = "manifest_sha256"
 _HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
 CHECKSUM = "xxh3_128"  # ten times as fast, and what it guards against is accidents
@@ -105,8 +106,13 @@ def refuse_occupied(
             raise DataError(f"{path} is read from, and --overwrite would replace {target}; choose another directory")
 
 
-def is_prepared(directory: Path) -> bool:
-    """Whether a directory says of itself that `recmill prepare` has written it."""
+def has_manifest(directory: Path) -> bool:
+    """Whether a directory was finished: its manifest, which is written last, is there."""
+    return (directory / MANIFEST).is_file()
+
+
+def is_of_recmill(directory: Path) -> bool:
+    """Whether a directory says of itself that recmill has written it, and may replace it."""
     try:
         return str(read_listing(directory).get("format", "")).startswith("recmill ")
     except RunError:
@@ -180,7 +186,7 @@ def read_listing(directory: Path) -> dict[str, Any]:
 
 
 def read_manifest(directory: Path, *, verify: bool = True) -> dict[str, Any]:
-    """The manifest of a complete and intact directory; anything else is refused by the name of what is wrong.
+    """The manifest of a complete and intact directory; anything else is rejected by the name of what is wrong.
 
     Without `verify` only names and sizes are compared, and checksums are not.
     """

@@ -9,87 +9,20 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from recmill.errors import ConfigError
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64, stream_key
-from recmill.settings.tree import Settings
+from recmill.settings.protocol import Protocol
 
 # Legend: U users, V items, K length of the longest list, C candidates.
 
-Candidates = Literal["full", "uniform", "popularity"]
 _LONG_LIST = 1000
 _MOST_DRAWS = 100  # for each candidate wanted, before popularity gives way to chance
-
-
-class Protocol(Settings):
-    """Who competes with the item that came next, and how long the lists are that are judged.
-
-    full         all items of the catalogue
-    uniform      num_negatives items that the user does not know, drawn evenly
-    popularity   num_negatives items that the user does not know, drawn by how often they occur in training events
-    """
-
-    candidates: Candidates = "full"
-    num_negatives: int | None = Field(default=None, ge=1)  # None: 100 where candidates are drawn
-    seen: Literal["removed", "kept"] = "removed"  # items of the user's history, of the full catalogue
-    cutoffs: tuple[int, ...] = (5, 10, 20)
-    seed: int = Field(default=0, ge=0, lt=2**63)  # of the candidates drawn
-
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what would do nothing."""
-        if self.candidates == "full" and self.num_negatives is not None:
-            raise ConfigError(
-                f"protocol.num_negatives = {self.num_negatives} does nothing for protocol.candidates = full; "
-                "leave it out, or set protocol.candidates=uniform or popularity"
-            )
-        if self.candidates != "full" and self.seen == "kept":
-            raise ConfigError(
-                f"protocol.seen = kept does nothing for protocol.candidates = {self.candidates}: "
-                "no item that the user knows is drawn; leave it out"
-            )
-        if not self.cutoffs or min(self.cutoffs) < 1 or max(self.cutoffs) > _LONG_LIST:
-            raise ConfigError(f"protocol.cutoffs = {list(self.cutoffs)}: lists have 1 to {_LONG_LIST} items")
-        if 10 not in self.cutoffs:
-            raise ConfigError(
-                f"protocol.cutoffs = {list(self.cutoffs)} has no 10: the best weights are those with the best NDCG@10"
-            )
-
-    @property
-    def num_drawn(self) -> int:
-        """How many competitors are drawn; 0: all items compete."""
-        return 0 if self.candidates == "full" else self.num_negatives or 100
-
-    @property
-    def suffix(self) -> str:
-        """What the names of metrics end in, so that no number is taken for one of another protocol."""
-        if self.candidates != "full":
-            return f"_of_{self.num_drawn}_{self.candidates}"
-        return "" if self.seen == "removed" else "_seen_kept"
-
-    def resolved(self) -> dict[str, Any]:
-        """Plain data in which nothing is left to a default."""
-        plain = self.model_dump(mode="json", exclude_none=True)
-        if not self.num_drawn:
-            return plain
-        del plain["seen"]  # of drawn competitors none is known, and the item that came next is always among them
-        return {**plain, "num_negatives": self.num_drawn}
-
-    @property
-    def score_name(self) -> str:
-        """The metric by which weights are compared."""
-        return f"ndcg@10{self.suffix}"
-
-    def describe(self) -> str:
-        """In a few words."""
-        if self.candidates == "full":
-            return f"full ranking, seen items {self.seen}"
-        return f"{self.num_drawn} negatives, {self.candidates}"
 
 
 def is_at_ten(name: str) -> bool:
@@ -231,7 +164,7 @@ class Judge:
 
     def __init__(self, protocol: Protocol, item_counts: NDArray[np.int64]) -> None:
         self.protocol = protocol
-        self.tally = Tally.empty(max(protocol.cutoffs), len(item_counts))
+        self.tally = RankTally.empty(max(protocol.cutoffs), len(item_counts))
         self._key = stream_key(protocol.seed, "candidates", protocol.candidates)
         shares = np.cumsum(item_counts) / max(1, item_counts.sum())
         self._cumulative = shares if protocol.candidates == "popularity" else np.full(len(item_counts), -1.0)
@@ -245,7 +178,7 @@ class Judge:
             drawn_ranks(scores_UV, targets_U, self._draw(users, targets_U, known), ranks)
             self.tally.add(ranks, targets_U, np.empty((0, 0), np.int64))
             return
-        if self.protocol.seen == "removed":
+        if self.protocol.filter_seen:
             hide_known(scores_UV, known)
         full_ranks(scores_UV, targets_U, ranks)
         lists = np.empty((len(users), min(len(self.tally.best_rank), self.tally.longest)), np.int64)
@@ -261,7 +194,7 @@ class Judge:
 
 
 @dataclass
-class Tally:
+class RankTally:
     """How often each rank occurred, and how high up each item ever stood in a list; adds up over processes."""
 
     num_at_rank: NDArray[np.int64]  # of ranks 1 … K; at 0: all that are lower, and targets that are no item
@@ -272,9 +205,9 @@ class Tally:
     num_removed: int = 0
 
     @staticmethod
-    def empty(longest: int, num_items: int) -> "Tally":
+    def empty(longest: int, num_items: int) -> "RankTally":
         """Of no user."""
-        return Tally(np.zeros(longest + 1, np.int64), np.zeros(num_items, np.int64))
+        return RankTally(np.zeros(longest + 1, np.int64), np.zeros(num_items, np.int64))
 
     @property
     def longest(self) -> int:
@@ -292,7 +225,7 @@ class Tally:
             unseen_so_far = listed[(self.best_rank[listed] == 0) | (self.best_rank[listed] > place + 1)]
             self.best_rank[unseen_so_far] = place + 1
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "RankTally") -> None:
         """The users of another process as well."""
         self.num_at_rank += other.num_at_rank
         self.num_users += other.num_users

@@ -116,8 +116,8 @@ def test_a_leak_is_status_2_and_bad_lines_are_shown(
         (("--schema", "cretio"), "there is no schema 'cretio'; did you mean criteo?"),
         (("--test-files", "day_2"), "--test-files needs --files, which names the training files"),
         (("--files", "week_*"), "--files: no file in"),
-        (("--coverage", "0"), "--coverage 0.0 is refused: it is above 0 and at most 1"),
-        (("--threads", "0"), "--threads 0 is refused"),
+        (("--coverage", "0"), "--coverage 0.0 is rejected: it is above 0 and at most 1"),
+        (("--threads", "0"), "--threads 0 is rejected"),
         (("--files", "day_*", "--test-files", "day_1"), "day_1 is for training and for test"),
     ],
 )

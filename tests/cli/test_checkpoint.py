@@ -74,7 +74,7 @@ def test_exported_weights_are_judged_as_the_runs_own(tiny_run: Path, recmill: Co
         if path.name != "manifest.json":
             assert (tmp_path / "model" / path.name).read_bytes() == path.read_bytes()
     judged = recmill("evaluate", tiny_run, "--model", tmp_path / "model", "--json")
-    assert json.loads(judged.out) == {"split": "test", **results["test"]}
+    assert json.loads(judged.out) == {"split": "test", "weights": str(tmp_path / "model"), **results["test"]}
     older = recmill("evaluate", tiny_run, "--model", tiny_run / "checkpoints" / "step_0000000002", "--json")
     assert json.loads(older.out)["auroc"] != results["test"]["auroc"]
 

@@ -93,7 +93,9 @@ def test_train_then_evaluate_reproduces_the_recorded_metrics(
     for split in ("validation", "test"):
         evaluated = recmill("evaluate", run_dir, "--split", split, "--json")
         assert evaluated.status == 0, evaluated.err
-        assert json.loads(evaluated.out) == {"split": split, **results[split]}
+        told = json.loads(evaluated.out)
+        assert told.pop("weights") == f"best weights (step {results['step']})"
+        assert told == {"split": split, **results[split]}
     assert f"auroc {results['test']['auroc']:.5f}" in recmill("evaluate", run_dir).out
 
 
@@ -114,7 +116,7 @@ def test_a_run_needs_its_schema_file_no_more(recmill: Command, tiny_world_dir: P
     schema_path.write_text(shipped.read_text())
     for _ in range(2):
         evaluated = recmill("evaluate", run_dir, "--json")
-        assert json.loads(evaluated.out) == {"split": "test", **results["test"]}
+        assert json.loads(evaluated.out).items() >= {"split": "test", **results["test"]}.items()
         schema_path.unlink(missing_ok=True)
     resumed = recmill("train", "--run", run_dir, "--resume", "--set", "data.row_schema=kaggle")
     assert f"data.row_schema was schema criteo in {run_dir} and cannot become kaggle" in resumed.err
@@ -242,7 +244,7 @@ def test_a_bad_row_names_file_line_and_column_and_can_be_skipped(
     assert f"{data_dir}/day_1:42: column cat_1 holds 'xyz'" in failed.err
     skipped = recmill(*words, "--overwrite", "--bad-rows", "skip")
     assert skipped.status == 0, skipped.err
-    assert "1 bad lines passed over" in skipped.out
+    assert "1 bad lines ignored" in skipped.out
     assert json.loads((tmp_path / "run" / "results.json").read_text())["skipped_rows"] == 1
 
 

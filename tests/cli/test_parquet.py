@@ -109,7 +109,7 @@ def test_a_bad_row_stops_a_run_with_its_place_or_is_counted(
     assert main(["prepare", *words, "--out", str(tmp_path / "good"), "--bad-rows", "skip"]) == 0
     told = capsys.readouterr().out
     assert "599 rows (299 for train" in told
-    assert "1 bad lines passed over" in told
+    assert "1 bad lines ignored" in told
     run = ["--run", str(tmp_path / "run"), "--overwrite", "--bad-rows", "skip", *_settings("stop.max_steps=9")]
     assert main(["train", "demo", *words, *run]) == 0
     assert json.loads((tmp_path / "run" / "results.json").read_text())["skipped_rows"] == 1

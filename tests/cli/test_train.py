@@ -28,7 +28,7 @@ def test_the_same_words_start_a_run_and_go_on_with_it(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("recmill.training.loop.run.Run.finish", die_at_the_end)
+        patch.setattr("recmill.training.loop.run.RunWriter.finish", die_at_the_end)
         with pytest.raises(Killed):
             main(words)
     assert not (run_dir / "results.json").exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from recmill.data.events.prepare import EventJob, PreparedSequences, open_prepared_sequences, prepare_events
-from recmill.data.events.schema import EVENT_PRESETS, EventRules
+from recmill.settings.events import EVENT_PRESETS, EventRules
 from tests.data.events_oracle import Event, Expected
 
 CSV = EVENT_PRESETS["events"].schemas
@@ -19,11 +19,11 @@ def prepared(path: Path, rules: EventRules, out: Path, **changes: Any) -> Prepar
 
 
 def as_expected(found: PreparedSequences) -> Expected:
-    sequences, vocabulary = found.sequences, found.vocabulary
+    sequences, catalogue = found.sequences, found.catalogue
     users = range(sequences.num_users)
     return Expected(
-        [vocabulary.user_name(user) for user in users],
-        vocabulary.item_names(range(1, sequences.num_items + 1)),
+        catalogue.user_names(),
+        catalogue.item_names(range(1, sequences.num_items + 1)),
         [sequences.events[sequences.offsets[u] : sequences.offsets[u + 1]].tolist() for u in users],
         sequences.train_lengths.tolist(),
         sequences.validation_at.tolist(),

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from recmill.data.events.schema import EventRules
+from recmill.settings.events import EventRules
 
 Event = tuple[int | str, int | str, int]  # user, item, time
 

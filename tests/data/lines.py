@@ -8,14 +8,15 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recmill.data.encode.transforms import Encoding
 from recmill.data.logs.text_file import Source
-from recmill.data.stream.text_reader import BadRowPolicy, TextReader
+from recmill.data.stream.text_reader import TextReader
 from recmill.data.text.fields import RawColumns, Workspace
 from recmill.data.text.kernel import new_workspace
 from recmill.data.text.reference import Row, read_row
-from recmill.settings.columns import KERNEL_KINDS, Column, Schema
+from recmill.settings.columns import ROLE_KINDS, Column, Schema
 from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
+from recmill.settings.data import BadRowPolicy
+from recmill.settings.encoding import Encoding
 
 
 def schema_of(*columns: Column, separator: str = ",", name: str = "small") -> Schema:
@@ -45,7 +46,7 @@ FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, SEVERAL, 
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     """Any few columns, at most one of them a label."""
-    pairs = draw(st.lists(st.sampled_from(list(KERNEL_KINDS)), min_size=1, max_size=6))
+    pairs = draw(st.lists(st.sampled_from(list(ROLE_KINDS)), min_size=1, max_size=6))
     label_at = next((i for i, (role, _) in enumerate(pairs) if role == "label"), None)
     kept = [pair for i, pair in enumerate(pairs) if pair[0] != "label" or i == label_at]
     columns = [Column(name=f"c{i}", role=role, kind=kind) for i, (role, kind) in enumerate(kept)]

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from recmill.data.batch import Batch, Cursor, Position
-from recmill.data.encode.transforms import Encoding
 from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment
 from recmill.data.stream.ahead import ReadAhead
 from recmill.data.stream.stream import Order, Part, Stream
-from recmill.data.stream.text_reader import BadRowPolicy, TextReader
+from recmill.data.stream.text_reader import TextReader
+from recmill.settings.data import BadRowPolicy
+from recmill.settings.encoding import Encoding
 from tests.data.lines import COUNT, LABEL, SHOP, new_source, schema_of
 
 # A row is known by its count, which no other row has; the label and the shop follow from it.

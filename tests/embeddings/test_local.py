@@ -1,7 +1,5 @@
 """The local engine against FBGEMM and against `torch.optim` on dense copies."""
 
-from typing import get_args
-
 import numba
 import numpy as np
 import pytest
@@ -9,20 +7,22 @@ import torch
 from numpy.typing import NDArray
 
 from recmill.embeddings.local import LocalTables
-from recmill.embeddings.table import NUMBERS, TableOptimizer, TableOptimizerKind, TableSpec
+from recmill.embeddings.table import TableSpec
 from recmill.errors import DataError
+from recmill.settings.optimizers import TableOptimizer
+from recmill.settings.table_rules import TABLE_RULES
 from tests.laws.moves import assert_moves_what_it_touches
 
 SPECS = (TableSpec("cat_0", 50), TableSpec("cat_1", 3), TableSpec("cat_2", 1000))
 DIM, NUM_PLACES, NUM_STEPS, LR, EPS = 8, 64, 50, 0.05, 1e-6
-KINDS: tuple[TableOptimizerKind, ...] = get_args(TableOptimizerKind)
+KINDS = tuple(TABLE_RULES)
 
 
-def optimizer_of(kind: TableOptimizerKind) -> TableOptimizer:
-    return TableOptimizer(kind=kind, lr=LR, eps=EPS if "eps" in NUMBERS[kind] else None)
+def optimizer_of(kind: str) -> TableOptimizer:
+    return TableOptimizer(kind=kind, lr=LR, eps=EPS if "eps" in TABLE_RULES[kind].numbers else None)
 
 
-def build(kind: TableOptimizerKind = "rowwise_adagrad", *, seed: int = 0) -> LocalTables:
+def build(kind: str = "rowwise_adagrad", *, seed: int = 0) -> LocalTables:
     return LocalTables(SPECS, DIM, optimizer_of(kind), seed=seed)
 
 
@@ -44,7 +44,7 @@ def train(tables: LocalTables, *, all_same: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_gather_gives_the_rows(kind: TableOptimizerKind) -> None:
+def test_gather_gives_the_rows(kind: str) -> None:
     tables = build(kind)
     ids = draw_ids(0)
     looked_up = tables.look_up(ids).detach().numpy()
@@ -54,7 +54,7 @@ def test_gather_gives_the_rows(kind: TableOptimizerKind) -> None:
 
 @pytest.mark.parametrize("all_same", [False, True], ids=["mixed", "duplicates"])
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad"])
-def test_fifty_steps_equal_fbgemm(kind: TableOptimizerKind, all_same: bool) -> None:
+def test_fifty_steps_equal_fbgemm(kind: str, all_same: bool) -> None:
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
@@ -87,7 +87,7 @@ def test_fifty_steps_equal_fbgemm(kind: TableOptimizerKind, all_same: bool) -> N
 
 @pytest.mark.parametrize("all_same", [False, True], ids=["mixed", "duplicates"])
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_fifty_steps_equal_torch_on_a_dense_copy(kind: TableOptimizerKind, all_same: bool) -> None:
+def test_fifty_steps_equal_torch_on_a_dense_copy(kind: str, all_same: bool) -> None:
     tables = build(kind)
     copies = [torch.from_numpy(tables.weights(spec.name).copy()).requires_grad_() for spec in SPECS]
     optimizer: torch.optim.Optimizer = (
@@ -125,7 +125,7 @@ def test_rowwise_adagrad_equals_its_formula_in_double_precision(all_same: bool) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_exactly_the_touched_rows_move(kind: TableOptimizerKind) -> None:
+def test_exactly_the_touched_rows_move(kind: str) -> None:
     tables = build(kind)
     ids = draw_ids(1)
     gradient = draw_gradient(1)
@@ -137,7 +137,7 @@ def test_exactly_the_touched_rows_move(kind: TableOptimizerKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_do_not_depend_on_the_number_of_threads(kind: TableOptimizerKind) -> None:
+def test_bytes_do_not_depend_on_the_number_of_threads(kind: str) -> None:
     results = []
     for threads in (1, 2):
         if threads > numba.config.NUMBA_NUM_THREADS:
@@ -203,7 +203,7 @@ def draw_slots(step: int) -> NDArray[np.int64]:
     return np.maximum(np.concatenate(columns, axis=1), -1)
 
 
-def build_pooled(kind: TableOptimizerKind) -> LocalTables:
+def build_pooled(kind: str) -> LocalTables:
     return LocalTables(POOLED, DIM, optimizer_of(kind), seed=0)
 
 
@@ -220,7 +220,7 @@ def bags(ids: NDArray[np.int64], copies: list[torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_fifty_pooled_steps_equal_torchs_embedding_bags(kind: TableOptimizerKind) -> None:
+def test_fifty_pooled_steps_equal_torchs_embedding_bags(kind: str) -> None:
     tables = build_pooled(kind)
     copies = [torch.from_numpy(tables.weights(spec.name).copy()).requires_grad_() for spec in POOLED]
     optimizer: torch.optim.Optimizer = (
@@ -239,7 +239,7 @@ def test_fifty_pooled_steps_equal_torchs_embedding_bags(kind: TableOptimizerKind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_exactly_the_touched_rows_of_several_slots_move(kind: TableOptimizerKind) -> None:
+def test_exactly_the_touched_rows_of_several_slots_move(kind: str) -> None:
     tables = build_pooled(kind)
     ids, gradient = draw_slots(1), draw_gradient(1)
     assert_moves_what_it_touches(
@@ -250,7 +250,7 @@ def test_exactly_the_touched_rows_of_several_slots_move(kind: TableOptimizerKind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pooling_one_value_is_looking_it_up(kind: TableOptimizerKind) -> None:
+def test_pooling_one_value_is_looking_it_up(kind: str) -> None:
     """Bit for bit: tables with a second slot that is never used learn what tables with one slot do."""
     plain = build(kind)
     pooled = LocalTables(
@@ -283,7 +283,7 @@ AVERAGED = (TableSpec("one", 50, 1, "mean"), TableSpec("many", 7, 4, "mean"), Ta
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_fifty_averaged_steps_equal_torchs_embedding_bags(kind: TableOptimizerKind) -> None:
+def test_fifty_averaged_steps_equal_torchs_embedding_bags(kind: str) -> None:
     """Each table in its own mode, with rows of the batch that hold no value."""
     tables = LocalTables(AVERAGED, DIM, optimizer_of(kind), seed=0)
     copies = [

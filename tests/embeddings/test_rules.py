@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recmill.embeddings.local import LocalTables
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
+from recmill.settings.optimizers import TableOptimizer
 from tests.embeddings.test_local import DIM, NUM_PLACES, NUM_STEPS, SPECS, draw_gradient, draw_ids, train
 
 LR = 0.05

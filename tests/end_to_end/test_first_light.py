@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recmill.data.synthetic.clicks import SynthSpec, World, write_criteo
+from recmill.data.synthetic.clicks import ClickWorld, SynthSpec, write_criteo
 from recmill.metrics import ClickMetrics, ClickResult
-from recmill.recipes.demo import SYNTH_SCALE, build
+from recmill.recipes.demo import SYNTH_SCALE
+from recmill.recipes.resolve import config
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import scaled_table_rows
-from recmill.settings.tree import from_tree, with_assignments
 from recmill.training.click.inputs import Inputs
 from recmill.training.job import run_job
 from tests.laws.learns import assert_learns
@@ -27,17 +27,15 @@ FOR_FEWER_ROWS = (
 
 
 def train_demo(data_dir: Path, run_dir: Path, *assignments: str) -> ClickResult:
-    tree = build().model_dump(mode="json", exclude_none=True)
-    config = from_tree(TrainConfig, with_assignments(tree, [f"data.dir={str(data_dir)!r}", *assignments]))
-    test = run_job(config, run_dir)["test"]
+    test = run_job(config("demo", data=data_dir, overrides=assignments), run_dir)["test"]
     return ClickResult(**{name: test[name] for name in ClickResult.__dataclass_fields__})
 
 
-def make_world(data_dir: Path, rows: int, seed: int) -> World:
+def make_world(data_dir: Path, rows: int, seed: int) -> ClickWorld:
     return write_criteo(SynthSpec(rows=rows, days=6, seed=seed, scale=SYNTH_SCALE), data_dir)
 
 
-def best_auroc(world: World) -> float:
+def best_auroc(world: ClickWorld) -> float:
     assert world.best_possible.test.auroc is not None
     return world.best_possible.test.auroc
 
@@ -66,13 +64,12 @@ def test_a_linear_model_cannot_reach_the_best_possible(tmp_path: Path) -> None:
     from sklearn.linear_model import LogisticRegression
 
     world = make_world(tmp_path / "data", 200_000, seed=5)
-    tree = build().model_dump(mode="json", exclude_none=True)
-    config = from_tree(TrainConfig, with_assignments(tree, [f"data.dir={str(tmp_path / 'data')!r}"]))
-
-    first_columns = np.concatenate([[0], np.cumsum(config.data.num_table_rows)])
+    settings = config("demo", data=tmp_path / "data")
+    assert isinstance(settings, TrainConfig)
+    first_columns = np.concatenate([[0], np.cumsum(settings.data.num_table_rows)])
 
     def features(split: str) -> tuple[csr_matrix, np.ndarray]:
-        with Inputs(config) as inputs, inputs.open_evaluation(split) as stream:  # type: ignore[arg-type]
+        with Inputs(settings) as inputs, inputs.open_evaluation(split) as stream:  # type: ignore[arg-type]
             columns = [batch.columns for batch in stream]
         ids = np.concatenate([c.ids for c in columns]) + first_columns[:-1]
         places = np.arange(0, ids.size + 1, ids.shape[1])

@@ -10,7 +10,7 @@ from recmill.training.job import run_job
 from tests.laws.kill import model_bytes, train_under_fire
 from tests.laws.world import CALM
 
-WITH_STATE = ("model.kind=dnn", "model.dropout_frac=0.2", "model.batch_norm=true")
+WITH_STATE = ("model.kind=dnn", "model.dropout=0.2", "model.batch_norm=true")
 
 
 @pytest.mark.parametrize("model", [(), pytest.param(WITH_STATE, marks=pytest.mark.slow)], ids=["dlrm", "dnn"])

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from recmill.data.synthetic.clicks import SynthSpec, World, write_criteo
+from recmill.data.synthetic.clicks import ClickWorld, SynthSpec, write_criteo
 from recmill.metrics import ClickResult
-from recmill.recipes.demo import SYNTH_SCALE, build
-from recmill.settings.click_models import without_other_kind
-from recmill.settings.clicks import TrainConfig
+from recmill.recipes.demo import SYNTH_SCALE
+from recmill.recipes.resolve import config
 from recmill.settings.criteo import scaled_table_rows
-from recmill.settings.tree import from_tree, with_assignments
 from recmill.training.job import run_job
 from tests.laws.learns import assert_learns
 
@@ -39,17 +37,16 @@ WITHIN = [
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[ClickWorld, Path]:
     data_dir = tmp_path_factory.mktemp("planted") / "data"
     return write_criteo(SynthSpec(rows=300_000, days=6, seed=11, scale=SYNTH_SCALE), data_dir), data_dir
 
 
 @pytest.mark.parametrize(("kind", "within"), WITHIN)
-def test_a_model_learns(kind: str, within: float, world: tuple[World, Path], tmp_path: Path) -> None:
+def test_a_model_learns(kind: str, within: float, world: tuple[ClickWorld, Path], tmp_path: Path) -> None:
     planted, data_dir = world
-    words = [f"data.dir={str(data_dir)!r}", f"model.kind={kind}", *FOR_FEWER_ROWS, *MODELS[kind]]
-    tree = without_other_kind(build().model_dump(mode="json", exclude_none=True), with_assignments({}, words))
-    test = run_job(from_tree(TrainConfig, with_assignments(tree, words)), tmp_path / "run")["test"]
+    settings = config("demo", data=data_dir, overrides=[f"model.kind={kind}", *FOR_FEWER_ROWS, *MODELS[kind]])
+    test = run_job(settings, tmp_path / "run")["test"]
     result = ClickResult(**{name: test[name] for name in ClickResult.__dataclass_fields__})
     assert planted.best_possible.test.auroc is not None
     assert_learns(result, best_auroc=planted.best_possible.test.auroc, within=within)

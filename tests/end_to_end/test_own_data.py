@@ -134,8 +134,9 @@ def test_a_log_of_ones_own_from_a_file_to_a_judged_model(tmp_path: Path, capfd: 
     )
     for split in ("validation", "test"):
         capfd.readouterr()
-        assert main(["evaluate", str(run_dir), "--split", split, "--json"]) == 0
-        assert json.loads(capfd.readouterr().out) == {"split": split, **results[split]}
+        assert main(["evaluate", str(run_dir), "--split", split, "--weights", "last", "--json"]) == 0
+        told = json.loads(capfd.readouterr().out)
+        assert told == {"split": split, "weights": f"last weights (step {results['step']})", **results[split]}
 
     parquet, schema_path, parquet_run = tmp_path / "log.parquet", tmp_path / "shop.toml", tmp_path / "parquet_run"
     to_parquet(log, parquet)
@@ -145,5 +146,5 @@ def test_a_log_of_ones_own_from_a_file_to_a_judged_model(tmp_path: Path, capfd: 
     assert (of_parquet["validation"], of_parquet["test"]) == (results["validation"], results["test"])
     assert model_bytes(parquet_run) == model_bytes(run_dir)
     capfd.readouterr()
-    assert main(["evaluate", str(parquet_run), "--json"]) == 0
-    assert json.loads(capfd.readouterr().out) == {"split": "test", **results["test"]}
+    assert main(["evaluate", str(parquet_run), "--weights", "last", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {**told, **results["test"]}

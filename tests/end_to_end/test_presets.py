@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recmill.cli.main import main
-from recmill.data.stream.multi_hot import MLPERF_SIZES
+from recmill.settings.multi_hot import MLPERF_SIZES
 from tests.laws.kill import model_bytes
 
 # One block and one lane: the order in which rows are met is then the same for text and for prepared rows.

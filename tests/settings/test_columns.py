@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from recmill.data.text import fields
+from recmill.data.text.layout import KERNEL_KINDS, layout_of
 from recmill.errors import ConfigError
-from recmill.settings.columns import FORBIDDEN_SEPARATORS, KERNEL_KINDS, Column, Kind, Role, Schema, read_schema
+from recmill.settings.columns import FORBIDDEN_SEPARATORS, ROLE_KINDS, Column, Kind, Role, Schema, read_schema
 from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.tree import from_tree
 from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, SEVERAL, UNLABELLED, schema_of
@@ -25,7 +26,7 @@ def test_every_role_has_its_kinds_and_no_others() -> None:
                 assert str(error).startswith(f"column x: a {role} cannot be of kind {kind}; choose from [")  # noqa: PT017
             else:
                 accepted.add((role, kind))
-    assert accepted == set(KERNEL_KINDS)
+    assert accepted == set(ROLE_KINDS) == set(KERNEL_KINDS)
     assert len(set(KERNEL_KINDS.values())) == len(KERNEL_KINDS)
 
 
@@ -44,7 +45,7 @@ def test_a_separator_that_fields_contain_is_refused(separator: str) -> None:
 
 @pytest.mark.parametrize("separator", ["\t", ",", ";", "|", " ", "\x01", ":"])
 def test_other_separators_are_accepted(separator: str) -> None:
-    assert schema_of(LABEL, COUNT, separator=separator).layout().separator == ord(separator)
+    assert layout_of(schema_of(LABEL, COUNT, separator=separator)).separator == ord(separator)
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
@@ -78,10 +79,10 @@ def test_columns_are_listed_by_role_in_file_order() -> None:
 
 
 def test_the_layout_names_every_column_to_the_kernel() -> None:
-    layout = MIXED.layout()
+    layout = layout_of(MIXED)
     assert layout.separator == ord(",")
     assert layout.num_fields == len(MIXED.columns)
-    runs = [fields.Run(*run) for run in layout.runs.tolist()]
+    runs = [fields.FieldRun(*run) for run in layout.runs.tolist()]
     assert [field for run in runs for field in range(run.place, run.place + run.end - run.first)] == list(range(7))
     kinds = [run.kind for run in runs for _ in range(run.first, run.end)]
     assert kinds == [
@@ -163,7 +164,7 @@ def test_text_needs_a_separator_and_an_unknown_format_is_refused() -> None:
 def test_slots_are_counted_and_laid_out_side_by_side() -> None:
     assert [column.num_slots for column in SEVERAL.columns] == [0, 3, 1, 4, 0, 2, 1]
     assert SEVERAL.num_slots == 11
-    runs = [fields.Run(*run) for run in SEVERAL.layout().runs.tolist()]
+    runs = [fields.FieldRun(*run) for run in layout_of(SEVERAL).runs.tolist()]
     categories = [run for run in runs if run.kind not in (fields.LABEL, fields.INT_NUMBER)]
     assert [(run.first, run.end) for run in categories] == [(0, 3), (3, 4), (4, 8), (8, 10), (10, 11)]
     assert [run.place for run in runs] == list(range(7))
@@ -175,7 +176,7 @@ def test_a_file_is_named_in_every_complaint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_schema(path)
     assert f"{path}: colums = [] is not a setting; did you mean columns" in str(caught.value)
-    assert f'{path}: columns.0.rol = "label" is not a setting; did you mean columns.role?' in str(caught.value)
+    assert f'{path}: columns.0.rol = "label" is not a setting; did you mean columns.0.role?' in str(caught.value)
     assert f"{path}: columns.0.role is not set\n" in str(caught.value) + "\n"
 
 

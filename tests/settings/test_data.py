@@ -35,7 +35,7 @@ def test_files_with_a_use_of_their_own_have_no_halves() -> None:
     files = {f"{name}_files": [name] for name in ("train", "validation", "test")}
     assert _complaint(first_half="test", **files).startswith('data.first_half = "test" is about rows that are halved')
     assert DataConfig(table_rows=TABLES, first_half="test", holdout_rows=9).first_half == "test"
-    assert _complaint(first_half="train").startswith('first_half = "train" is refused')
+    assert _complaint(first_half="train").startswith('first_half = "train" is rejected')
 
 
 def test_dropping_short_batches_needs_equal_shares() -> None:

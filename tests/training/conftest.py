@@ -11,11 +11,11 @@ from recmill.observe.console import ProgressLine
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.tree import from_tree, with_assignments
 from recmill.training.click.task import ClickTask
-from recmill.training.loop.run import Run, create_run_dir
+from recmill.training.loop.run import RunWriter, create_run_dir
 
 Resolve = Callable[..., TrainConfig]
 ResolveModel = Callable[..., TrainConfig]
-OpenRun = Callable[[ClickTask], Run]
+OpenRun = Callable[[ClickTask], RunWriter]
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def resolve_model(tiny_config: TrainConfig) -> ResolveModel:
 def open_run(tmp_path: Path) -> OpenRun:
     """Opens a run directory, made at the first call."""
 
-    def opened(task: ClickTask) -> Run:
+    def opened(task: ClickTask) -> RunWriter:
         run_dir = tmp_path / "run"
         if not run_dir.exists():
             create_run_dir(run_dir, task.config, overwrite=False)
-        return Run(run_dir, task, line=ProgressLine(Console(file=io.StringIO())))
+        return RunWriter(run_dir, task, line=ProgressLine(Console(file=io.StringIO())))
 
     return opened

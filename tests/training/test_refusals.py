@@ -1,4 +1,4 @@
-"""Settings that cannot work with each other or with the data are refused before anything is trained or written."""
+"""Settings that cannot work with each other or with the data are rejected before anything is trained or written."""
 
 from pathlib import Path
 
@@ -103,9 +103,12 @@ def test_tables_smaller_than_the_ids_are_refused(
             assert not (tmp_path / "run" / "config.toml").exists()
 
 
-def test_fp16_without_cuda_is_refused(resolve: Resolve, tmp_path: Path) -> None:
-    assert refusal_of(resolve("precision.kind=fp16"), tmp_path / "run") == (
-        "precision.kind = fp16 needs a CUDA device and this run is on a CPU; set precision.kind=bf16 or fp32"
+def test_fp16_is_refused_where_tables_are_updated_before_the_scale_can_be_taken_back(
+    resolve: Resolve, tmp_path: Path
+) -> None:
+    assert refusal_of(resolve("precision.kind=fp16", "sharding.engine=torchrec"), tmp_path / "run") == (
+        "precision.kind = fp16 scales the loss, and TorchRec updates its tables within the backward pass, before the "
+        "scale can be taken back; set precision.kind=bf16 or fp32, or train in one process on the CPU"
     )
 
 

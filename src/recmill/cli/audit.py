@@ -5,20 +5,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.cli.train import Verbs
-from recmill.errors import ConfigError
+from recmill.cli.options import Verbs
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recmill.data.audit.audit import AuditInput
     from recmill.data.audit.profile import CategoryProfile
-    from recmill.data.audit.report import AuditReport, Limits
+    from recmill.data.audit.report import AuditReport
 
 TRAINING_WOULD_BE_WRONG = 2
 
@@ -54,13 +50,20 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at the files and print what was found."""
-    from recmill.data.audit.report import Limits
-    from recmill.memory import keep_freed_memory
+    from recmill.api.data import audit
 
-    audit = _choose_audit(args, Limits(args.coverage, args.max_overlap))
-    keep_freed_memory()  # chunks come and go
     started_s = time.perf_counter()
-    report = audit(on_progress=_show_progress if sys.stderr.isatty() else None)
+    report = audit(
+        args.data,
+        files=tuple(args.files),
+        test_files=tuple(args.test_files),
+        schema=args.schema,
+        coverage=args.coverage,
+        max_overlap=args.max_overlap,
+        bad_rows=args.bad_rows,
+        threads=args.threads,
+        on_progress=_show_progress if sys.stderr.isatty() else None,
+    )
     seconds = time.perf_counter() - started_s
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -71,50 +74,8 @@ def run(args: argparse.Namespace) -> int:
     return TRAINING_WOULD_BE_WRONG if report.reasons else 0
 
 
-def _choose_audit(args: argparse.Namespace, limits: "Limits") -> "Callable[..., AuditReport]":
-    """Of raw files or of prepared rows, with the kernels compiled before the clock starts."""
-    from recmill.data.audit.audit import audit_files, compile_audit, compile_kernels, refuse_no_threads
-    from recmill.data.audit.prepared import audit_prepared
-    from recmill.data.prepared.directory import is_prepared, read_facts
-
-    if not is_prepared(args.data):
-        files = _find_input(args)
-        compile_kernels(files.schema)
-        return partial(audit_files, files, limits)
-    if args.schema or args.files or args.test_files:
-        raise ConfigError(
-            f"{args.data} is prepared, and its manifest says what its rows are; "
-            "leave out --schema, --files and --test-files"
-        )
-    refuse_no_threads(args.threads)
-    compile_audit(read_facts(args.data).schema)
-    return partial(audit_prepared, args.data, limits, threads=args.threads)
-
-
 def _show_progress(num_rows: int) -> None:
     print(f"\r{num_rows:,} rows ", end="", file=sys.stderr, flush=True)
-
-
-def _find_input(args: argparse.Namespace) -> "AuditInput":
-    """The last day tests and the others train, unless patterns are given."""
-    from recmill.data.audit.audit import AuditInput
-    from recmill.data.logs.split import find_days, find_files
-    from recmill.settings.schemas import find_schema
-
-    schema = find_schema(args.schema or "criteo")
-    if args.test_files and not args.files:
-        raise ConfigError("--test-files needs --files, which names the training files")
-    if args.data.is_file():
-        if args.files:
-            raise ConfigError(f"--data {args.data} is a file; --files needs the directory in which it lies")
-        train, test = [args.data], list[Path]()
-    elif args.files:
-        train = find_files(args.data, args.files, "--files")
-        test = find_files(args.data, args.test_files, "--test-files")
-    else:
-        days = find_days(args.data)
-        train, test = (days[:-1], days[-1:]) if len(days) > 1 else (days, [])
-    return AuditInput(tuple(train), tuple(test), schema, args.bad_rows, args.threads)
 
 
 def print_report(report: "AuditReport", seconds: float) -> None:

@@ -5,7 +5,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 from recmill.errors import MissingExtra
 
 BENCHMARKS = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 
 if TYPE_CHECKING:
     from recmill.training.checkpoint.state_diff import StateDiff

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 
 if TYPE_CHECKING:
-    from recmill.data.synthetic.clicks import World
+    from recmill.data.synthetic.clicks import ClickWorld
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -24,9 +24,8 @@ def add_parser(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the log unless it is there, train, print the table."""
     from recmill.data.synthetic.clicks import SynthSpec, read_world, write_criteo
-    from recmill.recipes.demo import SYNTH_SCALE, build
-    from recmill.settings.clicks import TrainConfig
-    from recmill.settings.tree import from_tree, with_assignments
+    from recmill.recipes.demo import SYNTH_SCALE
+    from recmill.recipes.resolve import config
     from recmill.training.job import run_job
 
     data_dir, run_dir = args.out / "data", args.out / "run"
@@ -37,16 +36,14 @@ def run(args: argparse.Namespace) -> int:
         world = write_criteo(spec, data_dir, overwrite=world is not None)
     else:
         print(f"demo: {data_dir} holds this world already", file=sys.stderr)
-    tree = build().model_dump(mode="json", exclude_none=True)
-    overrides = [f"data.dir={str(data_dir.resolve())!r}", f"seed={args.seed}"]
-    config = from_tree(TrainConfig, with_assignments(tree, overrides))
+    settings = config("demo", data=data_dir, overrides={"seed": args.seed})
     print(f"demo: training DLRM from the raw text, one epoch, into {run_dir}", file=sys.stderr)
-    results = run_job(config, run_dir, overwrite=True)
+    results = run_job(settings, run_dir, overwrite=True)
     print_table(results, world, run_dir)
     return 0
 
 
-def print_table(results: dict[str, Any], world: "World", run_dir: Path) -> None:
+def print_table(results: dict[str, Any], world: "ClickWorld", run_dir: Path) -> None:
     """What was reached, beside what could be."""
     from rich import box
     from rich.console import Console

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 
 # What each extra is for, and the packages that show that it is installed.
 EXTRAS = {
@@ -77,8 +77,13 @@ def find_device() -> str:
         import torch
     except ImportError as error:
         return f"none: torch does not load ({error})"
-    if torch.cuda.is_available():
-        return f"cpu ({torch.cuda.get_device_name(0)} is there; recmill trains on the CPU so far)"
+    from recmill.training.device import INSTALL_SHARDED, choose_gpus, has_torchrec
+
+    num_gpus = torch.cuda.device_count()
+    if choose_gpus("auto", num_gpus, is_torchrec_there=has_torchrec()):
+        return f"cuda ({num_gpus} x {torch.cuda.get_device_name(0)})"
+    if num_gpus:
+        return f"cpu ({torch.cuda.get_device_name(0)} is there; to train on it, install TorchRec: {INSTALL_SHARDED})"
     return "cpu"
 
 

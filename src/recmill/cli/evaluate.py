@@ -4,12 +4,20 @@ import argparse
 import json
 from pathlib import Path
 
-from recmill.cli.train import Verbs, add_set_option
+from recmill.cli.options import (
+    Verbs,
+    add_bad_rows_option,
+    add_layers_option,
+    add_set_option,
+    add_weights_options,
+    import_layers,
+)
+from recmill.errors import ConfigError
 
 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
-    parser = verbs.add_parser("evaluate", help="judge the model of a run")
+    parser = verbs.add_parser("evaluate", help="evaluate the model of a run")
     parser.add_argument("run_dir", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--data", type=Path, metavar="DIR", help="directory of the logs, if not the run's own")
     parser.add_argument("--split", choices=("validation", "test"), default="test")
@@ -17,50 +25,50 @@ def add_parser(verbs: Verbs) -> None:
         "--max-batches",
         type=int,
         metavar="N",
-        help="judge the first N batches only; 0: all (as the run's settings say)",
+        help="evaluate the first N batches only; 0: all (as the run's settings say)",
     )
-    weights = parser.add_mutually_exclusive_group()
-    weights.add_argument("--best", action="store_true", help="the weights with the best validation score, not the last")
-    weights.add_argument("--model", type=Path, metavar="DIR", help="the weights of this checkpoint or model directory")
-    parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
-    add_set_option(parser, "how to judge, if not as the run did, e.g. protocol.candidates=popularity of sequences")
+    add_weights_options(parser)
+    add_bad_rows_option(parser)
+    add_set_option(parser, "how to evaluate, if not as the run did, e.g. protocol.candidates=popularity of sequences")
+    add_layers_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run_verb=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the weights, evaluate, print."""
-    from recmill.cli import sequences
-    from recmill.settings.changes import refuse_other_model
+    from recmill.api.evaluate import evaluate
+    from recmill.cli.show import print_rankings
+    from recmill.recipes.resolve import read_run_config
+    from recmill.settings.families import CLICK, family_of
 
-    refuse_other_model(args.assignments, args.split)
-    if sequences.holds_sequence_run(args.run_dir):
-        return sequences.evaluate(args, find_weights(args))
-    from recmill.cli.train import option_assignments
-    from recmill.settings.clicks import TrainConfig
-    from recmill.settings.tree import from_tree, with_assignments
-    from recmill.training.checkpoint.checkpoint import read_model
-    from recmill.training.click.assemble import assemble
-    from recmill.training.click.evaluate import evaluate
-    from recmill.training.click.inputs import Inputs
-    from recmill.training.loop.run import read_run_config
-
-    tree = read_run_config(args.run_dir).model_dump(mode="json", exclude_none=True)
-    limit = [] if args.max_batches is None else [f"data.max_{args.split}_batches={args.max_batches}"]
-    config = from_tree(TrainConfig, with_assignments(tree, [*option_assignments(args), *limit, *args.assignments]))
-    with Inputs(config) as inputs:
-        parts = assemble(config)
-        read_model(find_weights(args), parts)
-        evaluation = evaluate(parts, inputs, args.split)
-    print(json.dumps({"split": args.split, **evaluation.as_dict()}) if args.json else evaluation.describe())
+    is_click = family_of(read_run_config(args.run_dir)) is CLICK
+    overrides = [*option_assignments(args, is_click=is_click), *args.assignments]
+    found = evaluate(
+        args.run_dir,
+        split=args.split,
+        weights=args.weights,
+        data=args.data,
+        overrides=overrides,
+        model=import_layers(args.layers),
+    )
+    if args.json:
+        print(json.dumps(found.as_dict()))
+    elif is_click:
+        print(f"{found.description}  {found.weights}")
+    else:
+        print_rankings(args.split, {found.weights: found.result, **found.comparisons["baselines"]})
     return 0
 
 
-def find_weights(args: argparse.Namespace) -> Path:
-    """The directory of the weights to judge: the run's last or best ones, or those of --model."""
-    from recmill.training.checkpoint.saved_state import open_state
-    from recmill.training.loop.run import find_best_model, find_last_model
-
-    if args.model is not None:
-        return open_state(args.model).directory
-    return find_best_model(args.run_dir) if args.best else find_last_model(args.run_dir)
+def option_assignments(args: argparse.Namespace, *, is_click: bool) -> list[str]:
+    """The settings that options of click models stand for; a sequence model has no use for them."""
+    if not is_click and args.max_batches is not None:
+        raise ConfigError(
+            f"--max-batches {args.max_batches} is for click models; "
+            f"for some users alone: --set data.max_{args.split}_users=N"
+        )
+    if not is_click and args.bad_rows is not None:
+        raise ConfigError(f"--bad-rows {args.bad_rows} does nothing for a sequence model; leave it out")
+    limit = [] if args.max_batches is None else [f"data.max_{args.split}_batches={args.max_batches}"]
+    return limit + ([] if args.bad_rows is None else [f"data.bad_rows={args.bad_rows}"])

@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -2,20 +2,18 @@
 
 import argparse
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from recmill.cli import sequences
-from recmill.cli.prepare import memory_bytes
-from recmill.cli.train import Verbs, add_set_option, resolved_config
-from recmill.errors import ConfigError
+from recmill.cli.options import Verbs, add_recipe_options, add_set_option, sources_from
+from recmill.cli.sizes import read_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recmill.settings.clicks import TrainConfig
-    from recmill.training.click.plan import Plan
+    from recmill.api.plan import RunPlan
+    from recmill.training.click.plan import ClickPlan
     from recmill.training.click.sharded_plan import ProcessPlan
+    from recmill.training.sequence.plan import SequencePlan
 
 GIB = 1 << 30
 
@@ -23,65 +21,43 @@ GIB = 1 << 30
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
     parser = verbs.add_parser("plan", help="say what a run will need, and whether it fits this machine")
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="named settings; `recmill recipes` lists them")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, laid over the recipe's")
-    parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
+    add_recipe_options(parser, "prepared rows or sequences it is to train on")
     parser.add_argument("--memory", metavar="SIZE", help="of the machine it is for, e.g. 64GiB (this one's)")
     parser.add_argument("--procs", type=int, metavar="N", help="spread over N processes of such a machine")
     parser.add_argument("--device-memory", metavar="SIZE", help="of each process, e.g. 16GiB (its share of --memory)")
     add_set_option(parser, "one setting, e.g. data.max_rows_per_table=1000000")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="prepared rows or sequences it is to train on")
     parser.add_argument(
         "--items", type=int, metavar="N", help="size of the catalogue of a sequence model, without --data"
     )
-    parser.set_defaults(run_verb=run, bad_rows=None, vocabulary=None)
+    parser.set_defaults(run_verb=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Work it out and tell; the exit status is 2 if it does not fit."""
-    import psutil
+    from recmill.api.plan import plan_config
+    from recmill.recipes.resolve import resolve
 
-    from recmill.training.click.plan import make_plan
-
-    memory = memory_bytes(args.memory) if args.memory else psutil.virtual_memory().total
-    if sequences.is_wanted(args):
-        return run_sequences(args, memory)
-    if args.items is not None:
-        raise ConfigError(f"--items {args.items} is for sequence models; leave it out")
-    config = resolved_config(args)
-    if args.procs is not None or args.device_memory is not None:
-        return run_sharded(args, config, memory)
-    plan = make_plan(config)
+    memory = read_size("--memory", args.memory) if args.memory else None
+    device_memory = read_size("--device-memory", args.device_memory) if args.device_memory else None
+    plan = plan_config(resolve(sources_from(args)), args.items, args.procs, memory, device_memory)
     if args.json:
-        print(json.dumps(as_dict(plan, memory)))
+        print(json.dumps(plan.as_dict()))
     else:
-        show(plan, memory)
-    return 0 if plan.total_bytes <= memory else 2
+        show(plan)
+    return 0 if plan.fits else 2
 
 
-def run_sharded(args: argparse.Namespace, config: "TrainConfig", memory: int) -> int:
-    """The same for each of several processes."""
-    from recmill.training.click.sharded_plan import plan_processes
+def show(plan: "RunPlan") -> None:
+    """For a person, by family and number of processes."""
+    from recmill.settings.clicks import TrainConfig
 
-    device_memory = process_memory(args, memory)
-    plans = plan_processes(config, args.procs, device_memory)
-    fits = all(plan.total_bytes <= device_memory for plan in plans)
-    if args.json:
-        ranks = [{**plan.as_dict(), "fits": plan.total_bytes <= device_memory} for plan in plans]
-        print(json.dumps({"processes": ranks, "device_memory_bytes": device_memory, "fits": fits}))
+    if isinstance(plan.detail, tuple):
+        show_processes(plan.detail, plan.memory_bytes)
+    elif isinstance(plan.config, TrainConfig):
+        show_clicks(plan.detail, plan.memory_bytes)  # type: ignore[arg-type]
     else:
-        show_processes(plans, device_memory)
-    return 0 if fits else 2
-
-
-def process_memory(args: argparse.Namespace, memory: int) -> int:
-    """What there is for each of the processes."""
-    if args.procs is None and args.device_memory is None:
-        return memory
-    if args.procs is None or args.procs < 1:
-        raise ConfigError(f"--procs is {args.procs}: tables are spread over at least one process; give --procs N")
-    return memory_bytes(args.device_memory) if args.device_memory else memory // int(args.procs)
+        show_sequences(plan, plan.detail)  # type: ignore[arg-type]
 
 
 def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
@@ -113,29 +89,7 @@ def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
         )
 
 
-def as_dict(plan: "Plan", memory: int) -> dict[str, Any]:
-    """Plain numbers for JSON."""
-    return {
-        "tables": [
-            {"name": t.name, "rows": t.num_rows, "dim": t.dim, "weight_bytes": t.weight_bytes, "bytes": t.total_bytes}
-            for t in plan.tables
-        ],
-        "rows": plan.num_rows,
-        "weight_bytes": plan.weight_bytes,
-        "table_bytes": sum(table.total_bytes for table in plan.tables),
-        "dense_parameters": plan.dense_parameters,
-        "dense_bytes": plan.dense_bytes,
-        "batch_bytes": plan.batch_bytes,
-        "flops_per_row": plan.flops_per_row,
-        "total_bytes": plan.total_bytes,
-        "copy_bytes": plan.copy_bytes,
-        "memory_bytes": memory,
-        "fits": plan.total_bytes <= memory,
-        "max_rows_per_table": plan.largest_cap(memory),
-    }
-
-
-def show(plan: "Plan", memory: int) -> None:
+def show_clicks(plan: "ClickPlan", memory: int) -> None:
     """A table for a person, and the verdict."""
     from rich import box
     from rich.console import Console
@@ -163,7 +117,7 @@ def show(plan: "Plan", memory: int) -> None:
     print(verdict(plan, memory))
 
 
-def verdict(plan: "Plan", memory: int) -> str:
+def verdict(plan: "ClickPlan", memory: int) -> str:
     """Whether it fits and, if not, by how much and what would help."""
     if plan.total_bytes <= memory:
         return f"fits: {memory / GIB:.2f} GiB are there"
@@ -176,53 +130,27 @@ def verdict(plan: "Plan", memory: int) -> str:
     return f"{over}; it would with --set data.max_rows_per_table={cap}"
 
 
-def run_sequences(args: argparse.Namespace, memory: int) -> int:
-    """The same for a sequence model, whose size depends on the catalogue."""
-    from dataclasses import asdict
-
-    from recmill.data.events.prepare import open_prepared_sequences
-    from recmill.training.sequence.plan import make_sequence_plan
-    from recmill.training.sequence.sharding import spread_kind
-
-    config = sequences.resolved_config(args)
-    num_procs = 1 if args.procs is None else args.procs
-    memory = process_memory(args, memory)
-    if (args.items is None) == (not config.data.dir):
-        raise ConfigError("a sequence model is as large as its catalogue: give --data DIR or --items N, one of them")
-    if args.items is not None and args.items < 1:
-        raise ConfigError(f"--items {args.items}: a catalogue has at least one item")
-    num_items, num_trained = args.items, None
-    if num_items is None:
-        prepared = open_prepared_sequences(Path(config.data.dir)).sequences
-        num_items, num_trained = prepared.num_items, int(prepared.train_lengths.sum())
-    spread_kind(config, num_procs)  # refuses what a run would refuse
-    plan = make_sequence_plan(config, num_items, num_procs, num_trained)
-    fits = plan.total_bytes <= memory
-    if args.json:
-        told = {**asdict(plan), "total_bytes": plan.total_bytes, "memory_bytes": memory, "fits": fits}
-        print(json.dumps(told))
-        return 0 if fits else 2
+def show_sequences(plan: "RunPlan", detail: "SequencePlan") -> None:
+    """What takes the memory of a sequence model, and the verdict."""
+    config, num_items = plan.config, detail.num_items
     where = "rows of the embedding engine" if config.tables else "weights among others"
     print(
-        f"item vectors: {num_items:,} of {config.model.embedding_dim}, {where}, {plan.item_bytes / GIB:.3f} GiB in all"
+        f"item vectors: {num_items:,} of {config.model.embedding_dim}, {where}, "
+        f"{detail.item_bytes / GIB:.3f} GiB in all"
     )
-    print(f"layers: {plan.layer_bytes / GIB:.3f} GiB with gradients and optimizer")
-    print(f"a step: {plan.batch_bytes / GIB:.3f} GiB for windows of {config.data.max_length}, at most")
+    print(f"layers: {detail.layer_bytes / GIB:.3f} GiB with gradients and optimizer")
+    length = getattr(config.data, "max_length", 0)
+    print(f"a step: {detail.batch_bytes / GIB:.3f} GiB for windows of {length}, at most")
     print(
-        f"loss: {plan.loss_bytes / GIB:.3f} GiB of logits at a time (of all items at all places: "
-        f"{plan.whole_logits_bytes / GIB:.2f} GiB)"
+        f"loss: {detail.loss_bytes / GIB:.3f} GiB of logits at a time (of all items at all places: "
+        f"{detail.whole_logits_bytes / GIB:.2f} GiB)"
     )
-    if plan.transition_bytes:
-        print(f"transitions: {plan.transition_bytes / GIB:.3f} GiB of counts of pairs, at most")
-    if plan.first_bytes:
-        print(f"at the start: {plan.first_bytes / GIB:.3f} GiB to make first values and counts")
-    print(f"evaluation: {plan.score_bytes / GIB:.3f} GiB of scores at a time")
-    whose = "one process" if num_procs == 1 else f"each of {num_procs} processes"
-    verdict_of = f"memory: {plan.total_bytes / GIB:.2f} GiB for {whose}; {memory / GIB:.2f} GiB are there"
-    advice = (
-        ""
-        if fits
-        else "; lower data.global_batch or model.embedding_dim, or set loss.kind=sampled and tables.kind=adam"
-    )
-    print(f"{verdict_of}: {'fits' if fits else 'does not fit'}{advice}")
-    return 0 if fits else 2
+    if detail.transition_bytes:
+        print(f"transitions: {detail.transition_bytes / GIB:.3f} GiB of counts of pairs, at most")
+    if detail.first_bytes:
+        print(f"at the start: {detail.first_bytes / GIB:.3f} GiB to make first values and counts")
+    print(f"evaluation: {detail.score_bytes / GIB:.3f} GiB of scores at a time")
+    whose = "one process" if plan.procs == 1 else f"each of {plan.procs} processes"
+    needed = f"memory: {plan.total_bytes / GIB:.2f} GiB for {whose}; {plan.memory_bytes / GIB:.2f} GiB are there"
+    advice = "; lower data.global_batch or model.embedding_dim, or set loss.kind=sampled and tables.kind=adam"
+    print(f"{needed}: {'fits' if plan.fits else f'does not fit{advice}'}")

@@ -2,22 +2,18 @@
 
 import argparse
 import os
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recmill.cli import prepare_events
-from recmill.cli.train import Verbs, add_set_option
-from recmill.errors import ConfigError
+from recmill.cli.options import Verbs, add_set_option
+from recmill.cli.sizes import read_size
 
 if TYPE_CHECKING:
-    from recmill.data.prepared.stages import Record
+    from recmill.data.prepared.stages import OnProgress, Record
     from recmill.observe.console import ProgressLine
-    from recmill.settings.data import DataConfig
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_MIN_MEMORY_BYTES = 64 << 20
 STAGE_NAMES = {
     "count": "counting values",
     "merge": "merging counts",
@@ -60,75 +56,43 @@ def add_parser(verbs: Verbs) -> None:
     parser.set_defaults(run_verb=run)
 
 
-def memory_bytes(text: str) -> int:
-    """`512MiB`, `2G`, `1.5GiB` or a number of bytes."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise ConfigError(f"--memory {text!r} is not a size; write 2GiB, 512MiB or a number of bytes")
-    size = int(float(match[1]) * _UNITS[match[2].upper()])
-    if size < _MIN_MEMORY_BYTES:
-        raise ConfigError(f"--memory {text} is too little to work in; give at least {_MIN_MEMORY_BYTES >> 20}MiB")
-    return size
-
-
 def run(args: argparse.Namespace) -> int:
     """Prepare, and say what was found."""
-    from recmill.data.logs.opening import open_splits
-    from recmill.data.prepared.prepare import PrepareJob, prepare
     from recmill.observe.console import ProgressLine
 
-    if args.jobs < 1:
-        raise ConfigError(f"--jobs {args.jobs}: it takes at least one thread")
-    if prepare_events.is_wanted(args):
-        began = time.perf_counter()
-        with ProgressLine() as line:
-            manifest = prepare_events.run(args, StageLine(line))
-        print(prepare_events.describe(manifest, args.out, began))
-        return 0
-    memory, data = memory_bytes(args.memory), data_config(args)
-    splits = open_splits(data)
     began = time.perf_counter()
-    try:
-        with ProgressLine() as line:
-            job = PrepareJob(
-                splits,
-                data.schema_of_rows,
-                args.out,
-                args.preset,
-                args.store,
-                memory_bytes=memory,
-                jobs=args.jobs,
-                seed=args.seed,
-                bad_rows=args.bad_rows,
-                min_count=args.min_count,
-                max_values=args.max_values,
-                modulo=args.modulo,
-                multi_hot=data.multi_hot_rule,
-                on_progress=StageLine(line),
-            )
-            manifest = prepare(job, overwrite=args.overwrite)
-    finally:
-        splits.close()
-    print(describe(manifest, args.out, time.perf_counter() - began))
+    are_events = prepare_events.is_wanted(args)
+    prepare_one = prepare_events.run if are_events else run_rows
+    with ProgressLine() as line:
+        manifest = prepare_one(args, StageLine(line))
+    describe_one = prepare_events.describe if are_events else describe
+    print(describe_one(manifest, args.out, time.perf_counter() - began))
     return 0
 
 
-def data_config(args: argparse.Namespace) -> "DataConfig":
-    """Which files and lines; the sizes of the tables are found by counting, and not asked for."""
-    from recmill.cli.train import schema_assignments
-    from recmill.settings.data import DataConfig
-    from recmill.settings.schemas import find_schema
-    from recmill.settings.tree import from_tree, with_assignments
+def run_rows(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
+    """Prepare click logs; the manifest."""
+    from recmill.api.data import prepare
 
-    schema = find_schema(args.schema)
-    tree = {"data": {"dir": str(args.data), "table_rows": [2] * len(schema.category_names)}}
     multi_hot = {"multi_hot": args.multi_hot, "multi_hot_distribution": args.multi_hot_distribution}
     options = [f"data.{key}={value!r}" for key, value in multi_hot.items() if value is not None]
-    assignments = [*schema_assignments(args.schema), *options, *args.assignments]
-    resolved = with_assignments(tree, assignments)
-    if strangers := [key for key in resolved if key != "data"]:
-        raise ConfigError(f"--set {strangers[0]}: only settings of [data] matter here, such as data.holdout_frac")
-    return from_tree(DataConfig, resolved["data"])
+    return prepare(
+        args.data,
+        out=args.out,
+        preset=args.preset,
+        schema=args.schema,
+        store=args.store,
+        overrides=[*options, *args.assignments],
+        seed=args.seed,
+        min_count=args.min_count,
+        max_values=args.max_values,
+        modulo=args.modulo,
+        memory_bytes=read_size("--memory", args.memory),
+        jobs=args.jobs,
+        bad_rows=args.bad_rows,
+        overwrite=args.overwrite,
+        on_progress=on_progress,
+    )
 
 
 class StageLine:
@@ -169,5 +133,5 @@ def describe(manifest: "Record", out_dir: Path, seconds: float) -> str:
         f"tables of {sum(manifest['table_rows']):,} rows; next: recmill train RECIPE --data {out_dir} --run DIR",
     ]
     if manifest["skipped_rows"]:
-        lines.append(f"{manifest['skipped_rows']:,} bad lines passed over")
+        lines.append(f"{manifest['skipped_rows']:,} bad lines ignored")
     return "\n".join(lines)

@@ -1,14 +1,12 @@
 """`recmill prepare --preset goodreads|movielens|user-item|events`: events to sequences by user."""
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from recmill.data.events.schema import EventPreset, EventRules, EventSchema
     from recmill.data.prepared.stages import OnProgress, Record
 
 # Options of the other kind of preparation, with the values they have when they are not given.
@@ -42,9 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
-    """Whether the preset is one of events; options of the other kind are refused."""
+    """Whether the preset is one of events; options of the other kind are rejected."""
     from recmill.data.encode.presets import find_preset
-    from recmill.data.events.schema import EVENT_PRESETS, EventRules
+    from recmill.settings.events import EVENT_PRESETS, EventRules
 
     if args.preset in EVENT_PRESETS:
         for name, default in _CLICK_OPTIONS.items():
@@ -67,46 +65,24 @@ def _option(name: str) -> str:
 
 def run(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
     """Prepare; the manifest."""
-    from recmill.data.events.prepare import EventJob, prepare_events
-    from recmill.data.events.schema import EVENT_PRESETS
+    from recmill.api.data import prepare_events
+    from recmill.settings.events import EventRules
 
-    preset = EVENT_PRESETS[args.preset]
-    job = EventJob(
+    return prepare_events(
         args.data,
-        args.out,
-        schemas_of(args, preset),
-        rules_of(args, preset),
-        args.preset,
+        out=args.out,
+        preset=args.preset,
+        schema=None if args.schema == "criteo" else args.schema,  # the option's default, which is for click logs
+        rules={name: getattr(args, name) for name in EventRules.model_fields if getattr(args, name) is not None},
         jobs=args.jobs,
         bad_rows=args.bad_rows,
+        overwrite=args.overwrite,
         on_progress=on_progress,
     )
-    return prepare_events(job, overwrite=args.overwrite)
 
 
-def schemas_of(args: argparse.Namespace, preset: "EventPreset") -> "tuple[EventSchema, ...]":
-    """The preset's layouts, or that of a file."""
-    from recmill.data.events.schema import read_event_schema
-
-    if args.schema == "criteo":  # the option's default, which is for click logs
-        return preset.schemas
-    if args.preset != "events":
-        raise ConfigError(f"--schema {args.schema}: preset {args.preset} knows its columns; set --preset events")
-    return (read_event_schema(Path(args.schema)),)
-
-
-def rules_of(args: argparse.Namespace, preset: "EventPreset") -> "EventRules":
-    """The preset's rules with those that were given in their place."""
-    from recmill.data.events.schema import EventRules
-    from recmill.settings.tree import from_tree
-
-    given = {name: getattr(args, name) for name in EventRules.model_fields if getattr(args, name) is not None}
-    return from_tree(EventRules, {**preset.rules.model_dump(mode="json", exclude_none=True), **given}, "options")
-
-
-def describe(manifest: "Record", out_dir: Path, began: float) -> str:
+def describe(manifest: "Record", out_dir: Path, seconds: float) -> str:
     """What was written."""
-    seconds = time.perf_counter() - began
     stored = sum(file["bytes"] for file in manifest["files"].values())
     lines = [
         f"{out_dir}: {manifest['users']:,} users, {manifest['items']:,} items, {manifest['events']:,} events of "
@@ -123,5 +99,5 @@ def describe(manifest: "Record", out_dir: Path, began: float) -> str:
             f"({manifest['future_events']:,} events)"
         )
     if manifest["skipped_rows"]:
-        lines.append(f"{manifest['skipped_rows']:,} bad lines passed over")
+        lines.append(f"{manifest['skipped_rows']:,} bad lines ignored")
     return "\n".join(lines)

@@ -1,13 +1,8 @@
 """`recmill recipes`: the settings that have a name."""
 
 import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from recmill.cli.train import Verbs
-
-if TYPE_CHECKING:
-    from recmill.settings.tree import Settings
+from recmill.cli.options import Verbs
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -22,29 +17,22 @@ def add_parser(verbs: Verbs) -> None:
 
 def run_list(_args: argparse.Namespace) -> int:
     """Every name, and the first line of what its recipe says of itself."""
-    from recmill.recipes import RECIPES, SEQUENCE_RECIPES
+    from recmill.recipes import RECIPES, find_recipe
 
-    names = [*RECIPES, *SEQUENCE_RECIPES]
-    width = max(map(len, names))
-    for name in names:
-        print(f"{name:<{width}}  {(find_any(name).__doc__ or '').strip().splitlines()[0]}")
+    width = max(map(len, RECIPES))
+    for name in RECIPES:
+        print(f"{name:<{width}}  {(find_recipe(name).__doc__ or '').strip().splitlines()[0]}")
     return 0
-
-
-def find_any(name: str) -> "Callable[[], Settings]":
-    """The function behind a name, of whatever kind of model."""
-    from recmill.recipes import SEQUENCE_RECIPES, find_recipe, find_sequence_recipe
-
-    return find_sequence_recipe(name) if name in SEQUENCE_RECIPES else find_recipe(name)
 
 
 def run_show(args: argparse.Namespace) -> int:
     """The whole description as comments, and the settings."""
     import inspect
 
+    from recmill.recipes import find_recipe
     from recmill.settings.tree import to_toml
 
-    build = find_any(args.name)
+    build = find_recipe(args.name)
     for line in inspect.cleandoc(build.__doc__ or "").splitlines():
         print(f"# {line}".rstrip())
     print()

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 
 SAMPLE_BYTES = 1 << 20
 

@@ -4,7 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 
 
 def add_parser(verbs: Verbs) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.cli.train import Verbs
+from recmill.cli.options import Verbs
 
 if TYPE_CHECKING:
-    from recmill.data.synthetic.clicks import LastDay, World
+    from recmill.data.synthetic.clicks import ClickWorld, LastDay
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def describe_world(world: "World", out_dir: Path, seconds: float) -> str:
+def describe_world(world: "ClickWorld", out_dir: Path, seconds: float) -> str:
     """What was written, how fast, and what the best predictors score on its last day."""
     rows = world.spec.rows
     return "\n".join(

@@ -44,17 +44,6 @@ def join_columns(pieces: Sequence[Columns]) -> Columns:
     return Columns(np.concatenate(dense), np.concatenate(ids), np.concatenate(labels))
 
 
-def lanes_in_use(global_batch: int, num_lanes: int) -> int:
-    """How many lanes give rows to each batch: no more than it has rows, and so many that their shares are equal.
-
-    A lane with a larger share than others is through its rows long before them. Only if equal shares would cost half
-    of the lanes or more are they unequal.
-    """
-    most = min(num_lanes, global_batch)
-    even = next(lanes for lanes in range(most, 0, -1) if global_batch % lanes == 0)
-    return even if 2 * even > most else most
-
-
 class Cursor(NamedTuple):
     """Where one lane stands: in its epoch, rows taken from the block that is `ordinal`-th in the lane's order."""
 

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.piece import Piece
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
+from recmill.settings.optimizers import TableOptimizer
 from recmill.world import Group
 
 

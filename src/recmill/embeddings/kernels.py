@@ -22,7 +22,7 @@ from recmill.seeds import mix64
 # Legend: B rows of the batch, F tables, S slots of all tables, D dimension, R rows of all tables.
 
 
-class Scratch(NamedTuple):
+class TableScratch(NamedTuple):
     """One thread's hash of a table's ids in a batch, and the sums of their gradients; the first axis is the thread."""
 
     stamp: NDArray[np.int64]  # the current one: slots with another are free, so that raising it clears the hash
@@ -31,10 +31,10 @@ class Scratch(NamedTuple):
     sums: NDArray[np.float32]  # (entries, D)
 
 
-def empty_scratch(threads: int, num_entries: int, dim: int) -> Scratch:
+def empty_scratch(threads: int, num_entries: int, dim: int) -> TableScratch:
     """Room for so many ids of one table in a batch."""
     num_slots = 1 << max(4, (2 * num_entries - 1).bit_length())
-    return Scratch(
+    return TableScratch(
         np.zeros(threads, np.int64),
         np.zeros((threads, num_slots, 3), np.int64),
         np.empty((threads, num_entries), np.int64),
@@ -114,7 +114,12 @@ def sum_kernel(dim: int) -> Any:
 
     @njit(nogil=True)
     def sum_equal_ids(
-        ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32], table: int, slots: Any, scratch: Scratch, thread: int
+        ids: NDArray[np.int64],
+        gradient_BFD: NDArray[np.float32],
+        table: int,
+        slots: Any,
+        scratch: TableScratch,
+        thread: int,
     ) -> int:
         scratch.stamp[thread] += 1
         stamp, seen = scratch.stamp[thread], scratch.slots[thread]
@@ -148,7 +153,9 @@ def update_kernel(dim: int, rule: Rule) -> Callable[..., None]:
     has_decay, state_width = rule.has_decay, rule.state_width
 
     @njit(nogil=True, error_model="numpy")
-    def move_rows(first_row: int, num_rows: int, storage: Storage, scratch: Scratch, thread: int, rates: Rates) -> None:
+    def move_rows(
+        first_row: int, num_rows: int, storage: Storage, scratch: TableScratch, thread: int, rates: Rates
+    ) -> None:
         weights, state, gradient = row_on_stack(dim), row_on_stack(state_width), row_on_stack(dim)
         for place in range(num_rows):
             row = first_row + scratch.distinct[thread, place]
@@ -168,7 +175,7 @@ def update_kernel(dim: int, rule: Rule) -> Callable[..., None]:
 
     @njit(nogil=True, parallel=True, cache=True)
     def update(
-        ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32], storage: Storage, scratch: Scratch, rates: Rates
+        ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32], storage: Storage, scratch: TableScratch, rates: Rates
     ) -> None:
         threads = len(scratch.stamp)
         for thread in prange(threads):

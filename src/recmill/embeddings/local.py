@@ -16,7 +16,7 @@ from torch import Tensor
 
 from recmill.embeddings.bounds import Bounds
 from recmill.embeddings.kernels import (
-    Scratch,
+    TableScratch,
     empty_scratch,
     gather_kernel,
     pool_kernel,
@@ -24,7 +24,8 @@ from recmill.embeddings.kernels import (
 )
 from recmill.embeddings.piece import Piece, What, set_first_values
 from recmill.embeddings.rules import Storage, rates_at, rule_of
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
+from recmill.settings.optimizers import TableOptimizer
 
 MAX_DIM = 1 << 16  # the generator of first values gives a column sixteen bits
 
@@ -57,7 +58,7 @@ class LocalTables:
         self._is_averaged = any(spec.pooling == "mean" and spec.num_slots > 1 for spec in specs)
         self._gather = pool_kernel(dim) if self._is_pooled else gather_kernel(dim)
         self._update = update_kernel(dim, rule_of(optimizer, dim))
-        self._scratch: Scratch = empty_scratch(numba.get_num_threads(), 1, dim)
+        self._scratch: TableScratch = empty_scratch(numba.get_num_threads(), 1, dim)
         self._held: list[Gradient] | None = None
         # autograd calls a function's backward only if one of its inputs wants a gradient
         self._anchor = torch.zeros(0, requires_grad=True)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recmill.embeddings.kernels import fill_uniform
-from recmill.embeddings.table import TableOptimizer
 from recmill.seeds import stream_key
+from recmill.settings.optimizers import TableOptimizer
 
 What = Literal["weights", "state"]
 

@@ -4,31 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
-from recmill.settings.tree import Settings
+from recmill.settings.optimizers import TableOptimizer
+from recmill.settings.run import Sharding, ShardKind
 
-ShardKind = Literal["table_wise", "column_wise", "row_wise", "data_parallel"]
-Engine = Literal["auto", "local", "torchrec"]
 FLOAT_BYTES, ID_BYTES = 4, 8
 # FBGEMM moves vectors four numbers at a time.
 _COLUMN_STEP = 4
 _RULES_ON_CPU, _MORE_ON_CUDA = ("sgd", "adagrad", "rowwise_adagrad"), ("adam",)  # that FBGEMM has
 # Rules that keep one number for a whole row would keep one for each part of it.
 _NEEDS_WHOLE_ROWS = ("rowwise_adagrad", "rowwise_adam")
-
-
-class Sharding(Settings):
-    """How the tables are spread over processes.
-
-    The engine is `local`, our own kernels, for one process on a CPU and `torchrec` otherwise. `kind` is for all tables
-    but those named in `by_table`; auto leaves it to TorchRec's planner, which chooses among whole tables, columns and
-    rows. Data-parallel tables, a copy in every process, are only for small ones.
-    """
-
-    engine: Engine = "auto"
-    kind: Literal["auto"] | ShardKind = "auto"
-    by_table: Mapping[str, ShardKind] = {}
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.embeddings.table import TableOptimizer
 from recmill.jit import njit
+from recmill.settings.optimizers import TableOptimizer
 
 
 class Storage(NamedTuple):

@@ -26,8 +26,6 @@ from recmill.embeddings.piece import Piece, set_first_values
 from recmill.embeddings.plan import (
     Placement,
     Shard,
-    Sharding,
-    ShardKind,
     ShardPlan,
     kinds_by_table,
     may_cut_columns,
@@ -35,8 +33,10 @@ from recmill.embeddings.plan import (
     refuse_unfit,
 )
 from recmill.embeddings.shard_fused import TABLES, FusedTables, with_optimizer
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
+from recmill.settings.optimizers import TableOptimizer
+from recmill.settings.run import Sharding, ShardKind
 from recmill.world import Group, World
 
 _POOLING = {"sum": torchrec.PoolingType.SUM, "mean": torchrec.PoolingType.MEAN}

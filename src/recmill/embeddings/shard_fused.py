@@ -25,8 +25,8 @@ from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from recmill.embeddings.piece import Piece, What
 from recmill.embeddings.plan import ShardPlan, refuse_rule
-from recmill.embeddings.table import TableOptimizer
 from recmill.errors import ConfigError
+from recmill.settings.optimizers import TableOptimizer
 from recmill.world import World
 
 # What they say of themselves while they are loaded and plan is for their authors.

@@ -19,7 +19,8 @@ from recmill.embeddings.bounds import Bounds
 from recmill.embeddings.piece import Piece, set_first_values
 from recmill.embeddings.plan import ShardPlan
 from recmill.embeddings.shard_fused import FusedTables
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
+from recmill.settings.optimizers import TableOptimizer
 from recmill.world import Group
 
 

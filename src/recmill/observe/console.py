@@ -49,6 +49,11 @@ class ProgressLine:
         self._console.print(Text(line), soft_wrap=True)
 
 
+def quiet_line() -> ProgressLine:
+    """One that shows nothing."""
+    return ProgressLine(Console(quiet=True))
+
+
 def format_duration(seconds: float) -> str:
     """Seconds as 42 s, 3 min 20 s or 2 h 05 min."""
     whole = round(seconds)

@@ -1,14 +1,11 @@
-"""Settings with a name. A recipe is a function that returns a `TrainConfig`, or a `SequenceConfig` for sequence models;
-its docstring is its description.
-"""
+"""Settings with a name: a recipe is a function that returns the settings of a job; its docstring describes it."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 
 from recmill.errors import ConfigError
-from recmill.settings.clicks import TrainConfig
-from recmill.settings.sequences import SequenceConfig
+from recmill.settings.families import AnyConfig
 
 RECIPES = {
     "demo": "recmill.recipes.demo",
@@ -21,8 +18,6 @@ RECIPES = {
     "oneflow": "recmill.recipes.oneflow",
     "polaris": "recmill.recipes.polaris",
     "ray": "recmill.recipes.ray",
-}
-SEQUENCE_RECIPES = {
     "sasrec": "recmill.recipes.sasrec",
     "bert4rec": "recmill.recipes.bert4rec",
     "goodreads": "recmill.recipes.goodreads",
@@ -30,24 +25,11 @@ SEQUENCE_RECIPES = {
 }
 
 
-def find_recipe(name: str) -> Callable[[], TrainConfig]:
-    """The function behind the name of a recipe for click models."""
+def find_recipe(name: str) -> Callable[[], AnyConfig]:
+    """The function behind the name of a recipe."""
     if name not in RECIPES:
-        raise _complaint(name)
-    build: Callable[[], TrainConfig] = import_module(RECIPES[name]).build
+        near = get_close_matches(name, RECIPES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(RECIPES)}"
+        raise ConfigError(f"there is no recipe {name!r}; {hint}")
+    build: Callable[[], AnyConfig] = import_module(RECIPES[name]).build
     return build
-
-
-def find_sequence_recipe(name: str) -> Callable[[], SequenceConfig]:
-    """The function behind the name of a recipe for sequence models."""
-    if name not in SEQUENCE_RECIPES:
-        raise _complaint(name)
-    build: Callable[[], SequenceConfig] = import_module(SEQUENCE_RECIPES[name]).build
-    return build
-
-
-def _complaint(name: str) -> ConfigError:
-    known = [*RECIPES, *SEQUENCE_RECIPES]
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-    return ConfigError(f"there is no recipe {name!r}; {hint}")

@@ -1,12 +1,9 @@
 """BERT4Rec of its paper's size, with what makes it learn in an hour what takes a day otherwise."""
 
-from recmill.data.events.windows import Masking
-from recmill.models.sequence.bert4rec import Bert4RecConfig
-from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.optimizers import Average, DenseOptimizer, Schedule
 from recmill.settings.run import Cadence, Stop
-from recmill.settings.sequences import SequenceConfig, SequenceData
-from recmill.training.optimize.average import Average
-from recmill.training.optimize.schedule import Schedule
+from recmill.settings.sequence_models import Bert4RecConfig
+from recmill.settings.sequences import Masking, SequenceConfig, SequenceData
 
 
 def build() -> SequenceConfig:
@@ -21,17 +18,17 @@ def build() -> SequenceConfig:
     """
     return SequenceConfig(
         data=SequenceData(max_length=200, global_batch=64),
-        mask=Masking(frac=0.2, only_last_frac=0.1),
+        mask=Masking(mask_prob=0.2, only_last_prob=0.1),
         model=Bert4RecConfig(
             embedding_dim=64,
             num_blocks=2,
             num_heads=2,
             norm="pre",
             final_norm=True,
-            dropout_frac=0.1,
+            dropout=0.1,
             position_init="sinusoids",
             position_std=0.1,
-            item_init="neighbours",
+            item_init="co_occurrence",
             item_rounds=5,
             item_std=0.1,
         ),

@@ -1,11 +1,10 @@
 """A wide and deep model for logs of a hundred thousand rows, which need more regularisation than long ones."""
 
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dnn import DnnConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DnnConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import DataConfig
+from recmill.settings.optimizers import Average, DenseOptimizer, TableOptimizer
 from recmill.settings.run import Cadence, Stop
-from recmill.training.optimize.average import Average
 
 # Of log(x + 3): close together where counts are small.
 KNOTS = (0.0, 0.693, 1.099, 1.386, 1.609, 1.95, 2.4, 3.0, 3.6, 4.2, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0)
@@ -33,11 +32,11 @@ def build() -> TrainConfig:
             embedding_dim=8,
             top=(256, 128, 1),
             wide=True,
-            dropout_frac=0.2,
-            embedding_dropout_frac=0.5,
+            dropout=0.2,
+            embedding_dropout=0.5,
             dense_norm=True,
             dense_knots=KNOTS,
-            rate_folds=4,
+            target_encoding_folds=4,
         ),
         tables=TableOptimizer(kind="adagrad", lr=0.01, weight_decay=1e-3),
         dense=DenseOptimizer(kind="adam", lr=0.001),

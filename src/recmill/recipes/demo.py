@@ -1,12 +1,11 @@
 """The first run: small enough for two minutes on a laptop, large enough to learn the planted rule."""
 
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dlrm import DlrmConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DlrmConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import scaled_table_rows
 from recmill.settings.data import DataConfig
+from recmill.settings.optimizers import DenseOptimizer, Schedule, TableOptimizer
 from recmill.settings.run import Cadence
-from recmill.training.optimize.schedule import Schedule
 
 SYNTH_SCALE = 0.001
 

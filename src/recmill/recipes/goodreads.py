@@ -1,11 +1,9 @@
 """A sequence model for catalogues of a million items on a laptop."""
 
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.sequence.sasrec import SasRecConfig
-from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.optimizers import DenseOptimizer, Schedule, TableOptimizer
 from recmill.settings.run import Cadence, Stop
+from recmill.settings.sequence_models import SasRecConfig
 from recmill.settings.sequences import SequenceConfig, SequenceData, SequenceLoss
-from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> SequenceConfig:
@@ -23,9 +21,9 @@ def build() -> SequenceConfig:
             embedding_dim=64,
             num_blocks=2,
             num_heads=2,
-            dropout_frac=0.0,
+            dropout=0.0,
             init_std=0.02,
-            item_init="neighbours",
+            item_init="co_occurrence",
             item_rounds=5,
             item_std=0.15,
             transition_weight=3.0,

@@ -1,11 +1,11 @@
 """MLPerf's present DLRM: low-rank cross layers, several values per category, Adagrad."""
 
-from recmill.data.stream.multi_hot import MLPERF_SIZES
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dcn import DcnConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DcnConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import PUBLISHED_TABLE_ROWS
 from recmill.settings.data import DataConfig
+from recmill.settings.multi_hot import MLPERF_SIZES
+from recmill.settings.optimizers import DenseOptimizer, TableOptimizer
 from recmill.settings.run import Cadence, Stop
 
 

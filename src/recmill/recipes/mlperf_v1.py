@@ -1,10 +1,10 @@
 """MLPerf's first DLRM: dot products, one value per category, SGD."""
 
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dlrm import DlrmConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DlrmConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import PUBLISHED_TABLE_ROWS
 from recmill.settings.data import DataConfig
+from recmill.settings.optimizers import DenseOptimizer, TableOptimizer
 from recmill.settings.run import Cadence, Stop
 
 

@@ -1,13 +1,12 @@
 """OneFlow's DLRM, which keeps its tables in OneEmbedding."""
 
-from recmill.data.encode.transforms import Encoding
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dlrm import DlrmConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DlrmConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import ONEFLOW_TABLE_ROWS
 from recmill.settings.data import DataConfig
+from recmill.settings.encoding import Encoding
+from recmill.settings.optimizers import DenseOptimizer, Schedule, TableOptimizer
 from recmill.settings.run import Cadence, Stop
-from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> TrainConfig:

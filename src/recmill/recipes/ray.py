@@ -1,10 +1,10 @@
 """DCNv2 as published with Ray Train and Ray Data."""
 
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dcn import DcnConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DcnConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import REDUCED_TABLE_ROWS
 from recmill.settings.data import DataConfig
+from recmill.settings.optimizers import DenseOptimizer, TableOptimizer
 from recmill.settings.run import Cadence
 
 

@@ -1,10 +1,9 @@
 """SASRec with cross entropy in place of one negative, item vectors that begin with their neighbours', and counts."""
 
-from recmill.models.sequence.sasrec import SasRecConfig
-from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.optimizers import DenseOptimizer, Schedule
 from recmill.settings.run import Cadence, Stop
+from recmill.settings.sequence_models import SasRecConfig
 from recmill.settings.sequences import SequenceConfig, SequenceData, SequenceLoss
-from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> SequenceConfig:
@@ -20,9 +19,9 @@ def build() -> SequenceConfig:
             embedding_dim=128,
             num_blocks=2,
             num_heads=2,
-            dropout_frac=0.3,
+            dropout=0.3,
             init_std=0.02,
-            item_init="neighbours",
+            item_init="co_occurrence",
             item_rounds=5,
             item_std=0.1,
             transition_weight=1.0,

@@ -1,11 +1,11 @@
 """A DLRM for Criteo logs on a laptop: the published shape with embeddings of 16."""
 
-from recmill.models.click.dlrm import DlrmConfig
+from recmill.settings.click_models import DlrmConfig
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import capped_table_rows
 from recmill.settings.data import DataConfig
+from recmill.settings.optimizers import Schedule
 from recmill.settings.run import Cadence
-from recmill.training.optimize.schedule import Schedule
 
 
 def build() -> TrainConfig:

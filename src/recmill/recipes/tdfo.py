@@ -1,11 +1,10 @@
 """The published BERT4Rec on Goodreads, its defects mended."""
 
-from recmill.data.events.windows import Masking
-from recmill.models.sequence.bert4rec import Bert4RecConfig
-from recmill.ranking import Protocol
-from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.optimizers import DenseOptimizer
+from recmill.settings.protocol import Protocol
 from recmill.settings.run import Cadence, Stop
-from recmill.settings.sequences import SequenceConfig, SequenceData, SequenceLoss
+from recmill.settings.sequence_models import Bert4RecConfig
+from recmill.settings.sequences import Masking, SequenceConfig, SequenceData, SequenceLoss
 
 
 def build() -> SequenceConfig:
@@ -19,7 +18,7 @@ def build() -> SequenceConfig:
     """
     return SequenceConfig(
         data=SequenceData(max_length=20, window_step=10, global_batch=32),
-        mask=Masking(frac=0.2, last=True),
+        mask=Masking(mask_prob=0.2, last=True),
         model=Bert4RecConfig(
             embedding_dim=16,
             num_blocks=2,
@@ -28,7 +27,7 @@ def build() -> SequenceConfig:
             norm="pre",
             head=False,
             output="own",
-            dropout_frac=0.1,
+            dropout=0.1,
             position_std=1.0,
             item_init="uniform",
             item_std=1.0,

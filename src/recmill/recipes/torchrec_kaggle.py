@@ -1,9 +1,9 @@
 """TorchRec's example on the Kaggle log."""
 
-from recmill.embeddings.table import TableOptimizer
-from recmill.models.click.dlrm import DlrmConfig
-from recmill.settings.clicks import DenseOptimizer, TrainConfig
+from recmill.settings.click_models import DlrmConfig
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import DataConfig
+from recmill.settings.optimizers import DenseOptimizer, TableOptimizer
 from recmill.settings.run import Cadence
 
 

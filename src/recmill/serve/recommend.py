@@ -29,7 +29,7 @@ class History(NamedTuple):
 
 def find_history(prepared: PreparedSequences, user: str) -> NDArray[np.int64]:
     """All that a user did, the held-out events included."""
-    number = prepared.vocabulary.find_user(user)
+    number = prepared.catalogue.find_user(user)
     if number is None:
         raise DataError(
             f"there is no user {user!r} among the {prepared.sequences.num_users:,} prepared ones; "
@@ -45,6 +45,12 @@ def whole_history(sequences: Sequences, user: int) -> NDArray[np.int64]:
     """The known items of a user."""
     length = int(sequences.offsets[user + 1] - sequences.offsets[user])
     return sequences.history(user, length).astype(np.int64)
+
+
+def users_with_history(sequences: Sequences) -> NDArray[np.int64]:
+    """The users who have a known item."""
+    lengths = np.diff(sequences.offsets)
+    return np.flatnonzero([len(sequences.history(user, int(n))) > 0 for user, n in enumerate(lengths)])
 
 
 def split_names(text: str) -> list[str]:
@@ -68,7 +74,7 @@ def read_history(prepared: PreparedSequences, names: Sequence[str]) -> History:
     """The ids of items by their names, oldest first."""
     if not names:
         raise ConfigError("--history is empty; give items, oldest first, as in --history 12,7,30")
-    found = prepared.vocabulary.find_items(names)
+    found = prepared.catalogue.find_items(names)
     strangers = [name for name, number in zip(names, found.tolist(), strict=True) if not number]
     if len(strangers) == len(names):
         raise DataError(
@@ -106,7 +112,7 @@ def recommend_to_new(
     """Block by block: the users of a file of histories, without those who have no known item, and their lists."""
     num_items, asked = prepared.sequences.num_items, read_asked(path)
     while block := list(islice(asked, block_size(num_items, eval_batch))):
-        ids_of_all = prepared.vocabulary.find_items([name for _, names in block for name in names])
+        ids_of_all = prepared.catalogue.find_items([name for _, names in block for name in names])
         found = np.split(ids_of_all, np.cumsum([len(names) for _, names in block])[:-1])
         known = [(user, ids[ids > 0]) for (user, _), ids in zip(block, found, strict=True) if (ids > 0).any()]
         if known:

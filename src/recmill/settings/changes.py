@@ -1,22 +1,24 @@
-"""Which settings may change when a run goes on, and when it is judged."""
+"""Which settings may change when a run goes on, and when it is evaluated."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from recmill.errors import ConfigError
-from recmill.settings.clicks import TrainConfig
-from recmill.settings.sequences import SequenceConfig
-from recmill.settings.tree import setting_keys, value_at
+from recmill.settings.families import AnyConfig
+from recmill.settings.reflect import setting_keys
+from recmill.settings.tree import Tree, flat_keys, value_at
 
-AnyConfig = TrainConfig | SequenceConfig
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
-CHANGEABLE_ON_RESUME = ("cadence.", "stop.", "data.dir", "data.reader_threads", "data.prefetch_batches", "sharding.")
-# What may differ when a run is judged: whom, and how; never the model.
-CHANGEABLE_ON_EVALUATION = ("protocol.", "data.eval_batch", "data.max_{split}_", "threads")
+# Rows that were read while bad ones ended the run are the same ones as while bad ones are skipped.
+CHANGEABLE_ON_RESUME = (
+    *("cadence.", "stop.", "sharding.", "device"),
+    *("data.dir", "data.reader_threads", "data.prefetch_batches", "data.bad_rows", "data.verify", "data.access"),
+)
+# What may differ when a run is evaluated: on what, and how; never the model.
+CHANGEABLE_ON_EVALUATION = ("protocol.", "data.eval_batch", "data.max_{split}_", "data.bad_rows", "threads")
 
 
 def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:
-    """Complain about settings with which a run would not be the one that it was."""
+    """Complain about settings with which a run would become another one."""
     for key in setting_keys(type(before)):
         old, new = value_at(before, key), value_at(after, key)
         if old != new and not key.startswith(CHANGEABLE_ON_RESUME):
@@ -28,12 +30,12 @@ def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:
         )
 
 
-def refuse_other_model(assignments: Sequence[str], split: str) -> None:
-    """Complain about `section.key=value`s that say how a run is trained, where it is only judged on a split."""
+def refuse_other_model(changes: Tree, split: str) -> None:
+    """Complain about changes of how a run was trained, where its weights are only evaluated on a split."""
     allowed = tuple(key.format(split=split) for key in CHANGEABLE_ON_EVALUATION)
-    for assignment in assignments:
-        if not assignment.strip().startswith(allowed):
+    for key in flat_keys(changes):
+        if not key.startswith(allowed):
             raise ConfigError(
-                f"--set {assignment}: a run is judged with the settings it was trained with; what may be set is "
+                f"{key}: a run is evaluated with the settings it was trained with; what may be set is "
                 f"{', '.join(f'{key}…' if key[-1] in '._' else key for key in allowed)}"
             )

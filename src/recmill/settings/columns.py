@@ -1,16 +1,11 @@
 """Columns, their roles, kinds, encodings and table sizes: the contract between data and models."""
 
-from collections import Counter
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 from pydantic import Field
 
-from recmill.data.text import fields
-from recmill.data.text import kernel as text
 from recmill.errors import ConfigError
 from recmill.settings.tree import Settings, from_tree, read_toml
 
@@ -21,21 +16,16 @@ CategoryTransform = Literal["modulo", "hash", "xxhash64"]
 MissingCategory = Literal["own_row", "last_row", "value_zero"]
 Format = Literal["text", "parquet"]
 
-# The roles and kinds that go together, and what the kernel calls them.
-KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
-    ("label", "int"): fields.LABEL,
-    ("dense", "int"): fields.INT_NUMBER,
-    ("dense", "float"): fields.FLOAT_NUMBER,
-    ("category", "hex"): fields.HEX_CATEGORY,
-    ("category", "int"): fields.INT_CATEGORY,
-    ("category", "string"): fields.STRING_CATEGORY,
-    ("ignored", None): fields.IGNORED,
-}
-SEVERAL_KINDS: dict[Kind | None, int] = {
-    "hex": fields.HEX_CATEGORIES,
-    "int": fields.INT_CATEGORIES,
-    "string": fields.STRING_CATEGORIES,
-}
+# The roles and kinds that go together.
+ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
+    ("label", "int"),
+    ("dense", "int"),
+    ("dense", "float"),
+    ("category", "hex"),
+    ("category", "int"),
+    ("category", "string"),
+    ("ignored", None),
+)
 MAX_VALUES = 1024
 FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 
@@ -43,22 +33,29 @@ FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 class Column(Settings):
     """One field of every row; what it says of its encoding comes before the `[encoding]` settings of the run."""
 
-    name: str = Field(min_length=1)
-    role: Role
-    kind: Kind | None = None
-    encoding: str | None = None  # dense: a DenseTransform; category: a CategoryTransform
-    min: float | None = None  # dense: the minimum of log(x-min+2)
-    missing: float | str | None = None  # dense: the x an empty field stands for; category: a MissingCategory
-    rows: int | None = Field(default=None, ge=1)  # category: the size of its table
-    # category: a field holds several values, whose rows are summed; those behind the first `max_values` are left out.
-    # They stand in a text with separators between them or, without a separator, in a list of a Parquet file.
-    inner_separator: str | None = None
-    max_values: int | None = Field(default=None, ge=1, le=MAX_VALUES)
+    name: str = Field(min_length=1, description="Its name, unique in the schema.")
+    role: Role = Field(description="What the column is for.")
+    kind: Kind | None = Field(default=None, description="How its text is read; an ignored column has none.")
+    encoding: str | None = Field(default=None, description="How its values are encoded, if not as [encoding] says.")
+    min: float | None = Field(default=None, description="Of a dense column: the minimum of log(x-min+2).")
+    missing: float | str | None = Field(
+        default=None, description="Dense: the x an empty field stands for; category: own_row, last_row or value_zero."
+    )
+    rows: int | None = Field(default=None, ge=1, description="Of a category column: the size of its table.")
+    inner_separator: str | None = Field(
+        default=None, description="Of a category of several values in text: what stands between them."
+    )
+    max_values: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_VALUES,
+        description="Of a category of several values: how many count, whose rows are summed.",
+    )
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what makes no sense in this role."""
-        if (self.role, self.kind) not in KERNEL_KINDS:
-            kinds = [kind for role, kind in KERNEL_KINDS if role == self.role]
+        if (self.role, self.kind) not in ROLE_KINDS:
+            kinds = [kind for role, kind in ROLE_KINDS if role == self.role]
             raise ConfigError(f"column {self.name}: a {self.role} cannot be of kind {self.kind}; choose from {kinds}")
         self._refuse_unless("rows", self.role == "category", "a category column has a table")
         for key in ("inner_separator", "max_values"):
@@ -105,12 +102,12 @@ class Column(Settings):
 class Schema(Settings):
     """The fields of a line, in their order; or the columns of a Parquet file, which are found by their names."""
 
-    name: str
-    format: Format = "text"
-    separator: str = ""  # of text, which has one
-    header: bool = False  # every file begins with a line of the columns' names
-    quoted: bool = False  # fields may stand in double quotes; without it a quote is a byte like any other
-    columns: tuple[Column, ...]
+    name: str = Field(description="What messages call it.")
+    format: Format = Field(default="text", description="Of the files.")
+    separator: str = Field(default="", description="Of text: what stands between two fields.")
+    header: bool = Field(default=False, description="Every file begins with a line of the columns' names.")
+    quoted: bool = Field(default=False, description="Fields may stand in double quotes.")
+    columns: tuple[Column, ...] = Field(description="The fields of a line, in their order.")
 
     def model_post_init(self, _context: object) -> None:
         """Refuse what no file can satisfy."""
@@ -194,27 +191,9 @@ class Schema(Settings):
             for i in range(column.num_slots)
         )
 
-    def layout(self) -> text.Layout:
-        """What the text kernel needs to know."""
-        assert self.format == "text"
-        runs, taken, place = list[fields.Run](), Counter[str](), 0
-        for (role, kind, inner, _), group in groupby(self.columns, key=_alike):
-            columns = list(group)
-            first = taken[role]
-            taken[role] += sum(max(1, column.num_slots) for column in columns)
-            code = SEVERAL_KINDS[kind] if inner else KERNEL_KINDS[role, kind]
-            runs.append(fields.Run(code, first, taken[role], place, ord(inner or "\0")))
-            place += len(columns)
-        return text.Layout(np.uint8(ord(self.separator)), self.quoted, len(self.columns), np.array(runs, np.int64))
-
 
 def _can_separate(text: str) -> bool:
     return len(text.encode()) == 1 and text not in FORBIDDEN_SEPARATORS
-
-
-def _alike(column: Column) -> tuple[Role, Kind | None, str | None, str | None]:
-    """What neighbours of one run have in common; a column of several values is a run by itself."""
-    return column.role, column.kind, column.inner_separator, column.name if column.inner_separator else None
 
 
 def schema_from_tree(tree: Mapping[str, Any], origin: str) -> Schema:

@@ -1,23 +1,38 @@
-"""Settings of the data: where the files lie, which lines are for what, and how they are read."""
+"""Settings of click data: where the files lie, which lines are for what, and how they are read."""
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from recmill.data.batch import lanes_in_use
-from recmill.data.logs.split import FirstHalf
-from recmill.data.prepared.npy import Access
-from recmill.data.stream.multi_hot import Distribution, MultiHot, refuse_sizes, resolve_sizes
-from recmill.errors import ConfigError
 from recmill.settings.columns import Schema, schema_from_tree
+from recmill.settings.multi_hot import Distribution, MultiHot, problems_of_sizes, resolve_sizes
 from recmill.settings.schemas import SCHEMAS, find_schema
 from recmill.settings.tree import Settings
 
+SplitName = Literal["train", "validation", "test"]
+SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
+# Of rows that are halved, what the first half is for; it has the odd row. TorchRec validates on it, OneFlow tests.
+FirstHalf = Literal["validation", "test"]
+Access = Literal["mapped", "memory", "streamed"]
+BadRowPolicy = Literal["fail", "skip"]
+
+
+def lanes_in_use(global_batch: int, num_lanes: int) -> int:
+    """How many lanes give rows to each batch: no more than it has rows, and so many that their shares are equal.
+
+    A lane with a larger share than others is through its rows long before them. Only if equal shares would cost half
+    of the lanes or more are they unequal.
+    """
+    most = min(num_lanes, global_batch)
+    even = next(lanes for lanes in range(most, 0, -1) if global_batch % lanes == 0)
+    return even if 2 * even > most else most
+
 
 def resolve_schema(given: object) -> object:
-    """A shipped schema stays a name; a file is read once and for all, so that a run's own settings hold its content."""
+    """A built-in schema stays a name; a file is read once and for all, so that a run's settings hold its content."""
     if isinstance(given, str):
         return given if given in SCHEMAS else find_schema(given)
     return schema_from_tree(given, "data.row_schema") if isinstance(given, dict) else given
@@ -26,94 +41,110 @@ def resolve_schema(given: object) -> object:
 class DataConfig(Settings):
     """Files, batches and the reader."""
 
-    dir: str = ""  # or a single file
-    row_schema: Annotated[str | Schema, BeforeValidator(resolve_schema)] = "criteo"  # a name, or a .toml file
-    # Patterns within the directory. All empty: day_0, day_1, …; the last day's halves are for validation and test.
-    train_files: tuple[str, ...] = ()
-    validation_files: tuple[str, ...] = ()
-    test_files: tuple[str, ...] = ()
-    # Of all files in their order, the last lines, as a share or as a number: half for validation, half for test.
-    holdout_frac: float | None = Field(default=None, gt=0, lt=1)
-    holdout_rows: int | None = Field(default=None, ge=2)
-    first_half: FirstHalf = "validation"  # what the first half of the last day, or of the last lines, is for
-    table_rows: tuple[int, ...] = ()  # one number per category column; empty: as the schema says
-    max_rows_per_table: int | None = Field(default=None, ge=2)
-    global_batch: int = Field(default=2048, ge=1)
-    drop_last: bool = False  # a run ends in front of its first batch that is not full
-    eval_batch: int = Field(default=16384, ge=1)
-    max_validation_batches: int = Field(default=0, ge=0)  # how many of eval_batch rows are judged; 0 = all
-    max_test_batches: int = Field(default=0, ge=0)
-    bad_rows: Literal["fail", "skip"] = "fail"
-    num_lanes: int = Field(default=64, ge=1, le=4096)
-    block_bytes: int = Field(default=256 << 10, ge=1)  # of raw text, shuffled as one
-    block_rows: int = Field(default=1024, ge=1)  # of prepared rows and of Parquet, likewise
-    access: Access = "mapped"  # of prepared rows: through the page cache, all in memory, or read as needed
-    verify: bool = False  # compare prepared files with their checksums before training
-    vocabulary: str = ""  # the directory of the vocabulary with which raw text is encoded
-    # ids of each category column, all but the first drawn as MLPerf does: "mlperf", or a number for each column
-    multi_hot: Annotated[tuple[int, ...], BeforeValidator(resolve_sizes)] = ()
-    multi_hot_distribution: Distribution = "uniform"
-    # Batches that may lie ready, made in the background; 0: blocks are parsed when wanted, between two steps. Without
-    # a number it depends on whether the layers' threads leave a core to the background, and so do the threads.
-    prefetch_batches: int | None = Field(default=None, ge=0, le=1024)
-    reader_threads: int | None = Field(default=None, ge=1, le=256)
+    aliases: ClassVar[Mapping[str, str]] = {"batch_size": "global_batch"}
 
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what does not fit the schema."""
-        self._refuse_other_tables()
-        self._refuse_uneven_shares()
+    dir: str = Field(default="", description="The directory of the logs or of prepared rows, or a single file.")
+    row_schema: Annotated[str | Schema, BeforeValidator(resolve_schema)] = Field(
+        default="criteo", description="The columns of the rows: the name of a built-in schema, or a .toml file."
+    )
+    train_files: tuple[str, ...] = Field(
+        default=(), description="Patterns within the directory. All three empty: day_0, day_1, …, the last day halved."
+    )
+    validation_files: tuple[str, ...] = Field(default=(), description="Patterns within the directory.")
+    test_files: tuple[str, ...] = Field(default=(), description="Patterns within the directory.")
+    holdout_frac: float | None = Field(
+        default=None, gt=0, lt=1, description="Share of the last lines that is held out, half for validation."
+    )
+    holdout_rows: int | None = Field(default=None, ge=2, description="The same as a number of lines.")
+    first_half: FirstHalf = Field(
+        default="validation", description="What the first half of the last day, or of the held-out lines, is for."
+    )
+    table_rows: tuple[int, ...] = Field(
+        default=(), description="Table sizes, one per category column; empty: as the schema says."
+    )
+    max_rows_per_table: int | None = Field(default=None, ge=2, description="The most rows a table may have.")
+    global_batch: int = Field(default=2048, ge=1, description="Rows of an optimizer step, all processes together.")
+    drop_last: bool = Field(default=False, description="End a run in front of its first batch that is not full.")
+    eval_batch: int = Field(default=16384, ge=1, description="Rows that are scored at once in an evaluation.")
+    max_validation_batches: int = Field(default=0, ge=0, description="Batches of validation to score; 0: all.")
+    max_test_batches: int = Field(default=0, ge=0, description="Batches of test to score; 0: all.")
+    bad_rows: BadRowPolicy = Field(default="fail", description="What to do with a line that cannot be a row.")
+    num_lanes: int = Field(default=64, ge=1, le=4096, description="Parts of the log that are read side by side.")
+    block_bytes: int = Field(default=256 << 10, ge=1, description="Bytes of raw text that are shuffled as one.")
+    block_rows: int = Field(default=1024, ge=1, description="Rows of prepared data or Parquet shuffled as one.")
+    access: Access = Field(
+        default="mapped", description="Of prepared rows: through the page cache, all in memory, or read as needed."
+    )
+    verify: bool = Field(default=False, description="Compare prepared files with their checksums before training.")
+    vocabulary: str = Field(default="", description="Directory of the vocabulary that encodes raw text.")
+    multi_hot: Annotated[tuple[int, ...], BeforeValidator(resolve_sizes)] = Field(
+        default=(), description="Ids of each category column, all but the first drawn: mlperf, or a number for each."
+    )
+    multi_hot_distribution: Distribution = Field(default="uniform", description="Of the ids that are drawn.")
+    prefetch_batches: int | None = Field(
+        default=None,
+        ge=0,
+        le=1024,
+        description="Batches made ahead in the background; 0: made between steps. No value: by the free cores.",
+    )
+    reader_threads: int | None = Field(
+        default=None, ge=1, le=256, description="Threads that parse; no value: by the free cores."
+    )
+
+    def problems(self) -> Iterator[str]:
+        """What does not fit the schema, and what contradicts itself."""
+        yield from self._problems_of_tables()
+        yield from self._problems_of_shares()
         if self.multi_hot:
-            refuse_sizes(self.multi_hot, self.schema_of_rows)
+            yield from problems_of_sizes(self.multi_hot, self.schema_of_rows)
         elif self.multi_hot_distribution != "uniform":
-            raise ConfigError(
-                f"data.multi_hot_distribution is {self.multi_hot_distribution} and data.multi_hot is empty"
-            )
+            yield f"data.multi_hot_distribution is {self.multi_hot_distribution} and data.multi_hot is empty"
         patterns = (self.train_files, self.validation_files, self.test_files)
         if self.has_holdout:
             if self.holdout_frac is not None and self.holdout_rows is not None:
-                raise ConfigError("data.holdout_frac and data.holdout_rows say the same thing twice; give one of them")
+                yield "data.holdout_frac and data.holdout_rows say the same thing twice; give one of them"
             if self.validation_files or self.test_files:
-                raise ConfigError(
+                yield (
                     "data.holdout_frac and data.holdout_rows take validation and test from the end of the other files; "
                     "leave out data.validation_files and data.test_files"
                 )
         elif any(patterns) and not all(patterns):
-            raise ConfigError(
+            yield (
                 "data.train_files, data.validation_files and data.test_files are given together or not at all "
                 "(without them the last day of day_0, day_1, … is halved; data.holdout_frac=0.1 keeps the last tenth)"
             )
         elif any(patterns) and self.first_half == "test":
-            raise ConfigError(
+            yield (
                 'data.first_half = "test" is about rows that are halved; '
                 "data.validation_files and data.test_files say already which are for what"
             )
 
-    def _refuse_uneven_shares(self) -> None:
-        num_lanes = lanes_in_use(self.global_batch, self.num_lanes)
+    def _problems_of_shares(self) -> Iterator[str]:
+        num_lanes = self.lanes_used
         if self.drop_last and self.global_batch % num_lanes:
             even = next(lanes for lanes in range(num_lanes, 0, -1) if self.global_batch % lanes == 0)
-            raise ConfigError(
+            yield (
                 f"data.drop_last needs equal shares of a batch: with data.global_batch = {self.global_batch} and "
                 f"{num_lanes} lanes the lanes with the larger share run dry long before the others, and the rows of "
                 f"those would be dropped; set data.num_lanes={even} or another data.global_batch"
             )
 
-    def _refuse_other_tables(self) -> None:
+    def _problems_of_tables(self) -> Iterator[str]:
         schema = self.schema_of_rows
         num_categories = len(schema.category_names)
         sizeless = [column.name for column in schema.of_role("category") if column.rows is None]
         if not self.table_rows and sizeless:
-            raise ConfigError(
+            yield (
                 f"data.table_rows is empty and schema {schema.name} gives no rows for {', '.join(sizeless[:3])}"
                 f"{', …' if len(sizeless) > 3 else ''}; set one of them"
             )
         if self.table_rows and len(self.table_rows) != num_categories:
-            raise ConfigError(
+            yield (
                 f"data.table_rows has {len(self.table_rows)} numbers; "
                 f"schema {schema.name} has {num_categories} category columns"
             )
         if min(self.table_rows, default=1) < 1:
-            raise ConfigError(f"data.table_rows holds {min(self.table_rows)}; a table has at least one row")
+            yield f"data.table_rows holds {min(self.table_rows)}; a table has at least one row"
 
     @property
     def has_holdout(self) -> bool:

@@ -1,41 +1,63 @@
-"""All settings of a training run on sequences."""
+"""All settings of a training run of a sequence model."""
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from recmill.data.events.windows import Masking, Task
-from recmill.embeddings.plan import Sharding
-from recmill.embeddings.table import TableOptimizer
-from recmill.errors import ConfigError
-from recmill.models.sequence.ranker import SequenceModelConfig
-from recmill.ranking import Protocol
-from recmill.settings.clicks import DenseOptimizer
-from recmill.settings.run import Cadence, Stop
-from recmill.settings.tree import Settings
-from recmill.training.optimize.average import Average
-from recmill.training.optimize.schedule import Schedule
+from recmill.settings.clicks import DEVICE, SEED, THREADS, TOP_ALIASES, problems_of_schedule, problems_of_stop
+from recmill.settings.optimizers import Average, DenseOptimizer, Schedule, TableOptimizer
+from recmill.settings.protocol import Protocol
+from recmill.settings.run import Cadence, Device, Sharding, Stop
+from recmill.settings.sequence_models import SequenceModelConfig
+from recmill.settings.tree import Renamed, Settings
+
+Task = Literal["next", "masked"]
+
+
+class Masking(Settings):
+    """Which events of a window are hidden, to be predicted from the others; drawn afresh in every epoch."""
+
+    renamed: ClassVar[Mapping[str, Renamed]] = {
+        "frac": Renamed("mask_prob"),
+        "only_last_frac": Renamed("only_last_prob"),
+    }
+
+    mask_prob: float = Field(default=0.2, gt=0, lt=1, description="The probability that an event is hidden.")
+    last: bool = Field(default=False, description="Hide the newest event always, as the published example does.")
+    only_last_prob: float = Field(
+        default=0.0, ge=0, le=1, description="The probability that a window hides its newest event and no other."
+    )
+    replace: bool = Field(
+        default=False,
+        description="Of hidden events show 80 % as the mask, 10 % as another item, 10 % as themselves, as BERT does.",
+    )
 
 
 class SequenceData(Settings):
     """The prepared directory, and how its sequences become windows and batches."""
 
-    dir: str = ""
-    max_length: int = Field(default=50, ge=2, le=4096)  # events that a model sees at once
-    # Between the ends of a user's windows; 0: only the newest one. Without a value max_length, so that every event is
-    # learnt once; half of it for models that look both ways, so that none stands at the edge of all its windows.
-    window_step: int | None = Field(default=None, ge=0)
-    global_batch: int = Field(default=128, ge=1)  # windows
-    drop_last: bool = False  # a run ends in front of its first batch that is not full
-    eval_batch: int = Field(default=256, ge=1)  # users that are scored at once, fewer if the catalogue is large
-    max_validation_users: int = Field(default=0, ge=0)  # how many are judged, always the same; 0 = all
-    max_test_users: int = Field(default=0, ge=0)
-    verify: bool = False  # compare prepared files with their checksums before training
+    aliases: ClassVar[Mapping[str, str]] = {"batch_size": "global_batch"}
 
-    def model_post_init(self, _context: object) -> None:
-        """Refuse windows with holes between them."""
+    dir: str = Field(default="", description="The directory of prepared sequences.")
+    max_length: int = Field(default=50, ge=2, le=4096, description="Events that a model sees at once.")
+    window_step: int | None = Field(
+        default=None,
+        ge=0,
+        description="Events between the ends of a user's windows; 0: only the newest window. No value: max_length, or "
+        "half of it for bidirectional models.",
+    )
+    global_batch: int = Field(default=128, ge=1, description="Windows of an optimizer step, all processes together.")
+    drop_last: bool = Field(default=False, description="End a run in front of its first batch that is not full.")
+    eval_batch: int = Field(default=256, ge=1, description="Users that are scored at once; fewer for large catalogues.")
+    max_validation_users: int = Field(default=0, ge=0, description="Users to validate on, always the same; 0: all.")
+    max_test_users: int = Field(default=0, ge=0, description="Users to test on, always the same; 0: all.")
+    verify: bool = Field(default=False, description="Compare prepared files with their checksums before training.")
+
+    def problems(self) -> Iterator[str]:
+        """Windows with holes between them."""
         if self.window_step is not None and self.window_step > self.max_length:
-            raise ConfigError(
+            yield (
                 f"data.window_step = {self.window_step} leaves events between windows of data.max_length = "
                 f"{self.max_length} that no model would see; lower it, or set it to 0 for the newest window alone"
             )
@@ -50,83 +72,86 @@ class SequenceData(Settings):
 class SequenceLoss(Settings):
     """Cross entropy among all items, or among the target and some that are drawn for each batch.
 
-    Drawn items are shared by all events of a batch. Their chance is the same for all (uniform) or grows with how often
-    an item occurs in training events, to the power of sampling_power (popularity).
+    Drawn items are shared by all events of a batch. Their probability is the same for all (uniform) or grows with how
+    often an item occurs in training events, to the power of sampling_power (popularity).
     """
 
-    kind: Literal["full", "sampled"] = "full"
-    num_sampled: int | None = Field(default=None, ge=1)  # of sampled alone; without a value: 2048
-    sampling: Literal["uniform", "popularity"] | None = None  # of sampled alone; without a value: popularity
-    sampling_power: float | None = Field(default=None, gt=0, le=1)  # of popularity alone; without a value: 0.5
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)  # of full alone
+    choice: ClassVar[str] = "kind"
 
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what would do nothing."""
+    kind: Literal["full", "sampled"] = Field(default="full", description="Among all items, or among drawn ones.")
+    num_sampled: int | None = Field(default=None, ge=1, description="Of sampled: items drawn; no value: 2048.")
+    sampling: Literal["uniform", "popularity"] | None = Field(
+        default=None, description="Of sampled: how items are drawn; no value: popularity."
+    )
+    sampling_power: float | None = Field(default=None, gt=0, le=1, description="Of popularity; no value: 0.5.")
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="Of full: share spread over all items.")
+
+    def problems(self) -> Iterator[str]:
+        """What would do nothing."""
         for name in ("num_sampled", "sampling", "sampling_power"):
             if self.kind == "full" and (value := getattr(self, name)) is not None:
-                raise ConfigError(
-                    f"loss.{name} = {value} does nothing for loss.kind = full; leave it out or set loss.kind=sampled"
-                )
+                yield f"loss.{name} = {value} does nothing for loss.kind = full; leave it out or set loss.kind=sampled"
         if self.sampling == "uniform" and self.sampling_power is not None:
-            raise ConfigError(
-                f"loss.sampling_power = {self.sampling_power} does nothing for loss.sampling = uniform; leave it out"
-            )
+            yield f"loss.sampling_power = {self.sampling_power} does nothing for loss.sampling = uniform; leave it out"
         if self.kind == "sampled" and self.label_smoothing:
-            raise ConfigError(
-                f"loss.label_smoothing = {self.label_smoothing} needs all items; leave it out or set loss.kind=full"
-            )
+            yield f"loss.label_smoothing = {self.label_smoothing} needs all items; leave it out or set loss.kind=full"
 
 
 class SequenceUpdate(Settings):
-    """How gradients become an update; clip_norm shortens that of the layers, item vectors in them included."""
+    """How gradients become an update."""
 
-    clip_norm: float = Field(default=0.0, ge=0)  # 0: as it comes
+    clip_norm: float = Field(
+        default=0.0, ge=0, description="Greatest norm of the gradient, item vectors among weights included; 0: none."
+    )
 
 
 class SequenceConfig(Settings):
     """A run on sequences, completely."""
 
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    threads: int | None = Field(default=None, ge=1, le=1024)  # None: all cores
-    data: SequenceData = SequenceData()
-    mask: Masking | None = None  # of BERT4Rec alone; without a section: Masking's defaults
-    model: SequenceModelConfig
-    loss: SequenceLoss = SequenceLoss()
-    # Item vectors are weights like others, moved by [dense]. With this section they are rows of the embedding engine,
-    # which moves those that a batch has touched and never makes a gradient of the catalogue's size.
-    tables: TableOptimizer | None = None
-    sharding: Sharding = Sharding()  # of those rows over several processes; of weights every process has a copy
-    dense: DenseOptimizer = DenseOptimizer(kind="adam", lr=0.001)
-    schedule: Schedule = Schedule()
-    average: Average = Average()
-    cadence: Cadence = Cadence()
-    stop: Stop = Stop()
-    update: SequenceUpdate = SequenceUpdate()
-    protocol: Protocol = Protocol()
+    aliases: ClassVar[Mapping[str, str]] = TOP_ALIASES
+    of_kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {"mask": ("bert4rec",)}
 
-    def model_post_init(self, _context: object) -> None:
-        """Refuse sections that do not fit together."""
-        assert self.resolved_schedule
+    seed: int = Field(default=0, ge=0, lt=2**63, description=SEED)
+    threads: int | None = Field(default=None, ge=1, le=1024, description=THREADS)
+    device: Device = Field(default="auto", description=DEVICE)
+    data: SequenceData = Field(default=SequenceData(), description="The sequences, windows and batches.")
+    mask: Masking | None = Field(default=None, description="What is hidden; of BERT4Rec alone.")
+    model: SequenceModelConfig = Field(description="The network.")
+    loss: SequenceLoss = Field(default=SequenceLoss(), description="What is minimised.")
+    tables: TableOptimizer | None = Field(
+        default=None,
+        description="With this section item vectors are rows of the embedding engine, which moves those that a batch "
+        "has touched; without it they are weights like others, moved by [dense].",
+    )
+    sharding: Sharding = Field(default=Sharding(), description="Of those rows over several processes.")
+    dense: DenseOptimizer = Field(default=DenseOptimizer(kind="adam", lr=0.001), description="The layers' optimizer.")
+    schedule: Schedule = Field(default=Schedule(), description="Learning rates over the steps.")
+    average: Average = Field(default=Average(), description="The mean of the weights over later steps.")
+    cadence: Cadence = Field(default=Cadence(), description="How often a run logs, evaluates and saves.")
+    stop: Stop = Field(default=Stop(), description="When a run ends.")
+    update: SequenceUpdate = Field(default=SequenceUpdate(), description="How a batch becomes an update.")
+    protocol: Protocol = Field(default=Protocol(), description="How lists of items are evaluated.")
+
+    def problems(self) -> Iterator[str]:
+        """Sections that do not fit together."""
+        yield from problems_of_schedule(self.schedule, self.stop)
+        if self.device == "cuda":
+            yield "device = cuda: sequence models train on the CPU; leave it out"
         if self.mask is not None and self.model.kind != "bert4rec":
-            raise ConfigError(
-                f"[mask] does nothing for model.kind = {self.model.kind}: nothing is hidden; leave it out"
-            )
+            yield f"[mask] does nothing for model.kind = {self.model.kind}: nothing is hidden; leave it out"
         if self.tables is not None and self.loss.kind == "full":
-            raise ConfigError(
+            yield (
                 "[tables] moves the rows that a batch has touched, and loss.kind = full touches all; "
                 "leave it out, or set loss.kind=sampled"
             )
         if self.stop.target_auroc:
-            raise ConfigError(f"stop.target_auroc = {self.stop.target_auroc}: lists have no AUROC; leave it out")
-        if self.stop.patience and not (self.cadence.evaluate_every_steps or self.cadence.evaluate_every_epochs):
-            raise ConfigError(
-                f"stop.patience = {self.stop.patience} needs evaluations on the way; set "
-                "cadence.evaluate_every_steps or cadence.evaluate_every_epochs"
-            )
+            yield f"stop.target_auroc = {self.stop.target_auroc}: lists have no AUROC; leave it out"
+        else:
+            yield from problems_of_stop(self.stop, self.cadence)
 
     @property
     def masking(self) -> Masking:
-        """What is hidden from models that look both ways."""
+        """What is hidden from bidirectional models."""
         return self.mask or Masking()
 
     @property

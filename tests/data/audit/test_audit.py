@@ -226,9 +226,9 @@ def test_mistakes_in_the_question(tmp_path: Path) -> None:
     files = _files(tmp_path, {"a": b"", "b": b""})
     with pytest.raises(DataError, match="a is for training and for test; a split may share none"):
         AuditInput((files["a"], files["b"]), (files["a"],), CRITEO)
-    with pytest.raises(ConfigError, match="--threads 0 is refused: it is 1 or more"):
+    with pytest.raises(ConfigError, match="--threads 0 is rejected: it is 1 or more"):
         AuditInput((files["a"],), (), CRITEO, threads=0)
-    with pytest.raises(ConfigError, match=r"--coverage 1.5 is refused: it is above 0 and at most 1"):
+    with pytest.raises(ConfigError, match=r"--coverage 1.5 is rejected: it is above 0 and at most 1"):
         Limits(coverage_frac=1.5)
-    with pytest.raises(ConfigError, match=r"--max-overlap -1 is refused: it is 0 to 1"):
+    with pytest.raises(ConfigError, match=r"--max-overlap -1 is rejected: it is 0 to 1"):
         Limits(max_overlap_frac=-1)

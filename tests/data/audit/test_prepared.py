@@ -14,12 +14,13 @@ from recmill.data.audit import prepared as module
 from recmill.data.audit.prepared import audit_prepared
 from recmill.data.audit.report import AuditReport, Limits
 from recmill.data.logs.header import open_source
-from recmill.data.logs.split import SPLIT_NAMES, Splits, find_days, split_by_day, whole
+from recmill.data.logs.split import Splits, find_days, split_by_day, whole
 from recmill.data.prepared.directory import Prepared
 from recmill.data.prepared.prepare import PrepareJob, prepare
-from recmill.data.stream.multi_hot import MultiHot
 from recmill.data.stream.stream import Order, Stream
 from recmill.settings.criteo import CRITEO
+from recmill.settings.data import SPLIT_NAMES
+from recmill.settings.multi_hot import MultiHot
 from tests.data.lines import CITY, LABEL, PRICE, SHOPS, schema_of
 from tests.laws.encode import all_columns
 

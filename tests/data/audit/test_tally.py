@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recmill.data.audit.heavy import MAX_VALUES, HeavyValues
-from recmill.data.audit.tally import EMPTY, Tally, Thinning, keys_of_numbers, numbers_of_keys
+from recmill.data.audit.tally import EMPTY, HashTally, Thinning, keys_of_numbers, numbers_of_keys
 
 Words = NDArray[np.uint64]
 Codes = NDArray[np.uint8]
@@ -27,7 +27,7 @@ def _counted(inputs: Words, codes: Codes) -> dict[int, list[int]]:
     return {key: [pairs[key, code] for code in range(4)] for key in set(inputs.tolist())}
 
 
-def _told(tally: Tally) -> dict[int, list[int]]:
+def _told(tally: HashTally) -> dict[int, list[int]]:
     keys, counts = tally.entries()
     return dict(zip(keys.tolist(), counts.tolist(), strict=True))
 
@@ -37,7 +37,7 @@ def test_few_values_are_counted_exactly(thinning: Thinning, max_keys: int) -> No
     inputs, codes = _draw(np.random.default_rng(0), 5000, max_keys)
     expected = _counted(inputs, codes)
     missing = expected.pop(int(EMPTY))
-    tally = Tally(max_keys, thinning)
+    tally = HashTally(max_keys, thinning)
     for part in range(0, 5000, 777):
         tally.add(inputs[part : part + 777], codes[part : part + 777])
     assert _told(tally) == expected
@@ -50,7 +50,7 @@ def test_few_values_are_counted_exactly(thinning: Thinning, max_keys: int) -> No
 def test_a_sample_has_all_rows_of_its_values_in_whatever_order_they_came(seed: int, max_keys: int, cut: int) -> None:
     rng = np.random.default_rng(seed)
     inputs, codes = _draw(rng, 3000, 1 << 40)
-    one, other = Tally(max_keys, "sample"), Tally(max_keys, "sample")
+    one, other = HashTally(max_keys, "sample"), HashTally(max_keys, "sample")
     one.add(inputs, codes)
     order = rng.permutation(len(inputs))
     for part in range(0, len(inputs), cut):
@@ -65,7 +65,7 @@ def test_a_sample_has_all_rows_of_its_values_in_whatever_order_they_came(seed: i
 
 def test_the_number_of_values_is_estimated_within_its_error() -> None:
     for num_values in (3_000, 20_000, 300_000):
-        tally = Tally(1 << 11, "sample")
+        tally = HashTally(1 << 11, "sample")
         values = np.arange(num_values, dtype=np.uint64) * np.uint64(7919)
         tally.add(values, np.zeros(num_values, np.uint8))
         assert not tally.is_exact
@@ -76,7 +76,7 @@ def test_the_number_of_values_is_estimated_within_its_error() -> None:
 def test_rounded_numbers_stay_near_and_in_order() -> None:
     rng = np.random.default_rng(1)
     numbers = np.concatenate([rng.normal(0, 1e6, 30_000), rng.lognormal(0, 8, 30_000)])
-    tally, shuffled = Tally(ROUND_KEYS, "round"), Tally(ROUND_KEYS, "round")
+    tally, shuffled = HashTally(ROUND_KEYS, "round"), HashTally(ROUND_KEYS, "round")
     codes = rng.integers(0, 4, len(numbers)).astype(np.uint8)
     tally.add(keys_of_numbers(numbers), codes)
     order = rng.permutation(len(numbers))

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recmill.data.encode import transforms as encode
-from recmill.data.encode.transforms import Encoding, category_plan, dense_plan, encode_categories, encode_dense
+from recmill.data.encode.transforms import category_plan, dense_plan, encode_categories, encode_dense
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.errors import ConfigError
 from recmill.settings.columns import CategoryTransform, Column, DenseTransform, MissingCategory, Schema
+from recmill.settings.encoding import Encoding
 from recmill.settings.tree import from_tree
 from tests.data.lines import COUNT, SHOP, TAGS, schema_of
 
@@ -247,10 +248,10 @@ def test_a_table_needs_room_for_a_value(missing: MissingCategory, rows: int, lea
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
-        ({"dense": "log"}, 'dense = "log" is refused'),
-        ({"category": "mod"}, 'category = "mod" is refused'),
-        ({"category_missing": "row"}, 'category_missing = "row" is refused'),
-        ({"dense_missing": "0"}, 'dense_missing = "0" is refused'),
+        ({"dense": "log"}, 'dense = "log" is rejected'),
+        ({"category": "mod"}, 'category = "mod" is rejected'),
+        ({"category_missing": "row"}, 'category_missing = "row" is rejected'),
+        ({"dense_missing": "0"}, 'dense_missing = "0" is rejected'),
         ({"dense_minimum": 1.0}, "dense_minimum = 1.0 is not a setting; did you mean dense_min?"),
     ],
 )

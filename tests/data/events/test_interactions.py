@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recmill.data.events.interactions import read_text
-from recmill.data.events.schema import EventSchema, parse_lines
+from recmill.data.events.schema import parse_lines
 from recmill.data.logs.text_file import Segment, Source
+from recmill.settings.events import EventSchema
 
 SCHEMAS = {
     "comma": EventSchema(columns=("user", "item", "time"), time="time", header=False),

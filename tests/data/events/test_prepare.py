@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recmill.data.events.schema import EVENT_PRESETS, EventRules, EventSchema
 from recmill.errors import DataError
+from recmill.settings.events import EVENT_PRESETS, EventRules, EventSchema
 from tests.data.event_files import HEADER, as_expected, prepared, random_rows, write_csv
 from tests.data.events_oracle import Event, sequences_of
 
@@ -59,11 +59,11 @@ def test_texts_as_users_and_items(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "events.csv", rows)
     found = prepared(path, rules, tmp_path / "out", schemas=(schema,))
     assert as_expected(found) == sequences_of(rows, rules)
-    assert found.vocabulary.find_user("ü7") is not None
-    assert found.vocabulary.find_items(["item 3"])[0] == found.sequences.num_items - len(
+    assert found.catalogue.find_user("ü7") is not None
+    assert found.catalogue.find_items(["item 3"])[0] == found.sequences.num_items - len(
         [name for name in as_expected(found).items if str(name) > "item 3"]
     )
-    assert found.vocabulary.find_items(["item 99"]).tolist() == [0]
+    assert found.catalogue.find_items(["item 99"]).tolist() == [0]
 
 
 def test_parquet_gives_what_text_gives(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_ties_keep_the_order_of_the_file_and_others_are_sorted(tmp_path: Path) -
     rows: list[Event] = [(1, 5, 10), (1, 4, 10), (1, 9, 3), (2, 5, 1), (2, 4, 2), (2, 9, 3), (1, 5, 11), (1, 4, 12)]
     found = prepared(write_csv(tmp_path / "events.csv", rows), EventRules(order="time"), tmp_path / "out")
     assert found.manifest["reordered_users"] == 1
-    names = found.vocabulary.item_names([1, 2, 3])
+    names = found.catalogue.item_names([1, 2, 3])
     assert [names[i - 1] for i in as_expected(found).events[0][:3]] == [9, 5, 4]
 
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from recmill.data.events.prepare import EventJob, open_prepared_sequences, prepare_events
-from recmill.data.events.schema import EVENT_PRESETS, EventRules, EventSchema
 from recmill.errors import BadRowError, ConfigError, DataError, RunError
+from recmill.settings.events import EVENT_PRESETS, EventRules, EventSchema
 from tests.data.event_files import CSV, HEADER, as_expected, prepared, random_rows, write_csv
 from tests.data.events_oracle import sequences_of
 

@@ -9,7 +9,6 @@ import pytest
 
 from recmill.data.batch import Position
 from recmill.data.events.windows import (
-    Masking,
     SequenceBatch,
     Sequences,
     Task,
@@ -21,6 +20,7 @@ from recmill.data.events.windows import (
 )
 from recmill.data.stream.stream import Part
 from recmill.errors import DataError
+from recmill.settings.sequences import Masking
 
 NUM_ITEMS = 40
 
@@ -138,7 +138,7 @@ def masked_rows(masking: Masking, epochs: int = 200) -> list[tuple[np.ndarray, n
 
 
 def test_masks_hide_their_share_and_are_new_in_every_epoch() -> None:
-    rows = masked_rows(Masking(frac=0.3))
+    rows = masked_rows(Masking(mask_prob=0.3))
     hidden = np.array([targets > 0 for _, targets in rows])
     # windows in which nothing was hidden have one event hidden all the same
     expected = 0.3 + 0.7**10 / 10
@@ -150,16 +150,16 @@ def test_masks_hide_their_share_and_are_new_in_every_epoch() -> None:
 
 
 def test_the_last_event_may_be_hidden_always_or_alone() -> None:
-    always = np.array([targets > 0 for _, targets in masked_rows(Masking(frac=0.2, last=True), 20)])
+    always = np.array([targets > 0 for _, targets in masked_rows(Masking(mask_prob=0.2, last=True), 20)])
     assert always[:, -1].all()
     assert 0.1 < always[:, :-1].mean() < 0.3
-    alone = np.array([targets > 0 for _, targets in masked_rows(Masking(frac=0.2, only_last_frac=0.5))])
+    alone = np.array([targets > 0 for _, targets in masked_rows(Masking(mask_prob=0.2, only_last_prob=0.5))])
     is_alone = alone[:, -1] & (alone.sum(axis=1) == 1)
     assert is_alone.mean() == pytest.approx(0.5 + 0.5 * (0.2 * 0.8**9 + 0.8**10 / 10), abs=0.03)
 
 
 def test_bert_s_replacements_have_their_shares() -> None:
-    rows = masked_rows(Masking(frac=0.4, replace=True), 400)
+    rows = masked_rows(Masking(mask_prob=0.4, replace=True), 400)
     ids, targets = (np.concatenate([row[i] for row in rows]) for i in range(2))
     shown, wanted = ids[targets > 0], targets[targets > 0]
     assert (shown == NUM_ITEMS + 1).mean() == pytest.approx(0.8, abs=0.02)

@@ -74,7 +74,7 @@ def test_a_part_may_be_longer_than_what_is_copied_at_once(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(("num_parts", "part_rows", "option"), [(0, 1, "--parts 0"), (1, -3, "--rows -3")])
 def test_there_is_no_part_of_nothing(tmp_path: Path, num_parts: int, part_rows: int, option: str) -> None:
-    with pytest.raises(ConfigError, match=f"{option} is refused: it is 1 or more"):
+    with pytest.raises(ConfigError, match=f"{option} is rejected: it is 1 or more"):
         cut_file(tmp_path / "log", tmp_path / "out", num_parts=num_parts, part_rows=part_rows)
 
 

@@ -161,7 +161,7 @@ def test_the_header_of_every_file_is_left_out() -> None:
 
 def test_carriage_returns_are_pointed_out() -> None:
     text = infer([_text().replace(b"\n", b"\r\n")], name="shop")
-    assert "# Lines end in CR LF, which is refused: convert the files" in text
+    assert "# Lines end in CR LF, which is rejected: convert the files" in text
     assert from_tree(Schema, tomllib.loads(text)).columns[-1].name == "empty"
 
 

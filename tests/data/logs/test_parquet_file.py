@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recmill.data.encode.transforms import Encoding
 from recmill.data.logs import parquet_file as parquet_source
 from recmill.data.logs.opening import open_log
 from recmill.data.logs.parquet_file import ParquetSegment, ParquetSource, RawSegment
 from recmill.data.logs.raw import read_raw
-from recmill.data.logs.split import SPLIT_NAMES, Splits, count_rows, find_days, split_by_day, split_tail, whole
+from recmill.data.logs.split import Splits, count_rows, find_days, split_by_day, split_tail, whole
 from recmill.data.prepared.parquet import ParquetLog
 from recmill.data.stream.parquet_reader import ParquetReader, build_reader
 from recmill.data.stream.stream import Order, Stream
-from recmill.data.stream.text_reader import BadRowPolicy
 from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.settings.columns import Column, Schema
+from recmill.settings.data import SPLIT_NAMES, BadRowPolicy
+from recmill.settings.encoding import Encoding
 from tests.data.lines import CITY, COUNT, DEVICE, DEVICES, LABEL, PRICE, SHOP, TAGS, assert_same_raw
 from tests.data.tables import PARQUET, TEXT, Fields, make_rows, to_table, write_csv, write_parquet
 from tests.laws.encode import assert_same_rows

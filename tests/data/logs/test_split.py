@@ -11,18 +11,10 @@ import zstandard
 from numpy.typing import NDArray
 
 from recmill.data.logs.parquet_file import RawSegment, RawSource
-from recmill.data.logs.split import (
-    SPLIT_NAMES,
-    Splits,
-    find_days,
-    find_files,
-    refuse_overlap,
-    split_by_day,
-    split_tail,
-    whole,
-)
+from recmill.data.logs.split import Splits, find_days, find_files, refuse_overlap, split_by_day, split_tail, whole
 from recmill.data.logs.text_file import Segment, Source
 from recmill.errors import DataError
+from recmill.settings.data import SPLIT_NAMES
 from tests.data.lines import lines_of
 
 

@@ -1,4 +1,4 @@
-"""Prepared rows give the batches that raw text gives, resume as it does, and are refused when they are not whole."""
+"""Prepared rows give the batches that raw text gives, resume as it does, and are rejected when they are not whole."""
 
 import json
 from collections import Counter
@@ -13,15 +13,15 @@ import pytest
 from recmill.data.encode.presets import PRESETS
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.header import open_source
-from recmill.data.logs.split import SPLIT_NAMES, SplitName, find_days, split_by_day, split_tail, whole
+from recmill.data.logs.split import find_days, split_by_day, split_tail, whole
 from recmill.data.prepared.directory import Prepared, read_facts
-from recmill.data.prepared.npy import Access
 from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.data.stream.stream import Order, Stream
 from recmill.data.stream.text_reader import TextReader
 from recmill.errors import DataError, UserError
 from recmill.settings.columns import Column, Schema
 from recmill.settings.criteo import CRITEO
+from recmill.settings.data import SPLIT_NAMES, Access, SplitName
 from tests.laws.encode import all_columns, assert_same_rows
 from tests.laws.resume import assert_resumes_everywhere
 

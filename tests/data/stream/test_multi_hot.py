@@ -1,4 +1,4 @@
-"""Multi-hot rows are the published ones, the same on the fly and from archives, which are refused unless whole."""
+"""Multi-hot rows are the published ones, the same on the fly and from archives, which are rejected unless whole."""
 
 import json
 import zipfile
@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
 from recmill.data.encode.vocabulary import Vocabulary
-from recmill.data.logs.split import SPLIT_NAMES, find_days, split_by_day
+from recmill.data.logs.split import find_days, split_by_day
 from recmill.data.prepared.directory import Prepared, read_facts
-from recmill.data.prepared.npy import Access, NpyLayout
+from recmill.data.prepared.npy import NpyLayout
 from recmill.data.prepared.npz import MultiHotFile, MultiHotTable
 from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.data.stream import multi_hot
-from recmill.data.stream.multi_hot import MLPERF_SIZES, Distribution, MultiHot, MultiHotReader, MultiHotTables
+from recmill.data.stream.multi_hot import MultiHotReader, MultiHotTables
 from recmill.data.stream.stream import Order, Stream
 from recmill.data.stream.text_reader import TextReader
 from recmill.errors import ConfigError, DataError, UserError
 from recmill.settings.criteo import CRITEO
-from recmill.settings.data import DataConfig
+from recmill.settings.data import SPLIT_NAMES, Access, DataConfig
+from recmill.settings.multi_hot import MLPERF_SIZES, Distribution, MultiHot
 from recmill.settings.tree import from_tree
 from tests.laws.encode import assert_same_rows
 from tests.laws.resume import assert_resumes_everywhere
@@ -98,11 +99,11 @@ def test_mlperfs_sizes_are_the_published_ones() -> None:
         ({"multi_hot": [1] * 25 + [1025]}, "data.multi_hot gives column cat_25 1025 ids; it can have 1 to 1024"),
         ({"multi_hot": "mlprf"}, "data.multi_hot = 'mlprf' is neither mlperf nor numbers such as 3,2,1"),
         ({"multi_hot": "3,x"}, "data.multi_hot = '3,x' is neither mlperf nor numbers such as 3,2,1"),
-        ({"multi_hot": [1.5] * 26}, "multi_hot.0 = 1.5 is refused"),
-        ({"multi_hot": 3}, "multi_hot = 3 is refused"),
+        ({"multi_hot": [1.5] * 26}, "multi_hot.0 = 1.5 is rejected"),
+        ({"multi_hot": 3}, "multi_hot = 3 is rejected"),
         (
             {"multi_hot_distribution": "zipf"},
-            "multi_hot_distribution = \"zipf\" is refused: input should be 'uniform' or",
+            "multi_hot_distribution = \"zipf\" is rejected: input should be 'uniform' or",
         ),
         ({"multi_hot_distribution": "pareto"}, "data.multi_hot_distribution is pareto and data.multi_hot is empty"),
     ],

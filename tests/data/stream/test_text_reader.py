@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.data.batch import Columns
-from recmill.data.encode.transforms import Encoding
 from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment, Source
 from recmill.data.stream.text_reader import WORKSPACE_ROWS, Block, TextReader, read_all
 from recmill.errors import BadRowError, ConfigError
 from recmill.settings.columns import Schema
 from recmill.settings.criteo import CRITEO
+from recmill.settings.encoding import Encoding
 from tests.data.lines import (
     COUNT,
     LABEL,

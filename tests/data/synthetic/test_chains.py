@@ -78,14 +78,14 @@ def test_the_same_spec_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"users": 0}, "users = 0 is refused"),
-        ({"items": 30}, "items = 30 is refused"),
-        ({"noise": 1.0}, r"noise = 1.0 is refused"),
+        ({"users": 0}, "users = 0 is rejected"),
+        ({"items": 30}, "items = 30 is rejected"),
+        ({"noise": 1.0}, r"noise = 1.0 is rejected"),
         ({"min_length": 2}, "a user has at least 3 events"),
-        ({"rules": 11}, "rules = 11 is refused"),
-        ({"seed": -1}, "seed = -1 is refused"),
+        ({"rules": 11}, "rules = 11 is rejected"),
+        ({"seed": -1}, "seed = -1 is rejected"),
     ],
 )
 def test_worlds_that_cannot_be(changes: dict[str, float], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        ChainSpec(**{"users": 10, "items": 100, **changes})  # type: ignore[arg-type]
+        ChainSpec(**{"users": 10, "items": 100, **changes})

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from recmill.cli.main import main
 from recmill.data.synthetic import clicks as synthetic
 from recmill.data.synthetic import planted
-from recmill.data.synthetic.clicks import SynthSpec, World, read_world, write_criteo
+from recmill.data.synthetic.clicks import ClickWorld, SynthSpec, read_world, write_criteo
 from recmill.errors import ConfigError, DataError
 from recmill.settings.criteo import NUM_CATEGORIES, NUM_DENSE, PUBLISHED_TABLE_ROWS, scaled_table_rows
 from recmill.settings.tree import from_tree
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, World]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ClickWorld]:
     out_dir = tmp_path_factory.mktemp("synthetic") / "log"
     return out_dir, write_criteo(SPEC, out_dir)
 
@@ -43,7 +43,7 @@ def _fields(text: bytes) -> list[list[str]]:
     return [line.split("\t") for line in text.decode("ascii").removesuffix("\n").split("\n")]
 
 
-def test_every_line_has_the_format(made: tuple[Path, World]) -> None:
+def test_every_line_has_the_format(made: tuple[Path, ClickWorld]) -> None:
     number, value = r"\t(-?(0|[1-9][0-9]{0,7}))?", r"\t([0-9a-f]{8})?"
     line = re.compile(f"[01]({number}){{{NUM_DENSE}}}({value}){{{NUM_CATEGORIES}}}\n")
     for day in range(SPEC.days):
@@ -52,14 +52,14 @@ def test_every_line_has_the_format(made: tuple[Path, World]) -> None:
     assert sorted(path.name for path in made[0].iterdir()) == ["day_0", "day_1", "day_2", "world.json"]
 
 
-def test_rows_are_spread_evenly_over_the_days(made: tuple[Path, World]) -> None:
+def test_rows_are_spread_evenly_over_the_days(made: tuple[Path, ClickWorld]) -> None:
     rows_per_day = tuple((made[0] / f"day_{day}").read_bytes().count(b"\n") for day in range(SPEC.days))
     assert rows_per_day == made[1].rows_per_day
     assert sum(rows_per_day) == SPEC.rows
     assert max(rows_per_day) - min(rows_per_day) <= 1
 
 
-def test_integers_are_missing_negative_and_heavy_tailed(made: tuple[Path, World]) -> None:
+def test_integers_are_missing_negative_and_heavy_tailed(made: tuple[Path, ClickWorld]) -> None:
     rows = _fields(_text(made[0]))
     for j, column in enumerate(planted.DENSE):
         cells = [row[1 + j] for row in rows]
@@ -70,7 +70,7 @@ def test_integers_are_missing_negative_and_heavy_tailed(made: tuple[Path, World]
     assert sum(column.subtracted == 1 for column in planted.DENSE) >= NUM_DENSE - 3
 
 
-def test_categories_follow_their_power_laws(made: tuple[Path, World]) -> None:
+def test_categories_follow_their_power_laws(made: tuple[Path, ClickWorld]) -> None:
     rows, salts = _fields(_text(made[0])), planted.build_rule(SPEC.seed, SPEC.scale).salts
     for c, (column, num_values) in enumerate(zip(planted.CATEGORIES, scaled_table_rows(SPEC.scale), strict=True)):
         counts = Counter(row[1 + NUM_DENSE + c] for row in rows)
@@ -136,7 +136,7 @@ def test_click_rate_is_the_one_asked_for(click_rate: float, tmp_path: Path) -> N
     assert world.num_bytes == len(text)
 
 
-def _logits_from_text(rows: list[list[str]], world: World) -> tuple[Floats, Floats]:
+def _logits_from_text(rows: list[list[str]], world: ClickWorld) -> tuple[Floats, Floats]:
     """The rule once more, slowly, from the text and world.json: the logits with and without the pairs."""
     rule = planted.build_rule(world.spec.seed, world.spec.scale)
     alone = np.full(len(rows), world.bias)
@@ -167,7 +167,7 @@ def _expected_auroc(probabilities: Floats) -> float:
     return float((p * below).sum() / (p.sum() * (1 - p).sum() - (p * (1 - p)).sum()))
 
 
-def test_scores_are_those_of_the_rule(made: tuple[Path, World]) -> None:
+def test_scores_are_those_of_the_rule(made: tuple[Path, ClickWorld]) -> None:
     out_dir, world = made
     rows = _fields((out_dir / "day_2").read_bytes())
     labels = np.array([float(row[0]) for row in rows])
@@ -210,7 +210,7 @@ def test_latents_say_nothing_on_their_own() -> None:
         assert share @ rule.effect[cells] ** 2 == pytest.approx(column.effect**2)
 
 
-def test_world_file_is_read_back(made: tuple[Path, World], tmp_path: Path) -> None:
+def test_world_file_is_read_back(made: tuple[Path, ClickWorld], tmp_path: Path) -> None:
     assert read_world(made[0]) == made[1]
     assert read_world(tmp_path) is None
     (tmp_path / "world.json").write_text('{"spec": 1}')
@@ -228,13 +228,13 @@ def test_one_row_is_a_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rows": 1}, "rows = 1 is refused: 2 days take 2 to"),
-        ({"days": 0}, "days = 0 is refused: a log has at least 1 day"),
-        ({"seed": -1}, "seed = -1 is refused: it is 0 or more"),
-        ({"scale": 0.0}, r"scale = 0\.0 is refused: it is above 0 and at most 1"),
-        ({"scale": 1.5}, r"scale = 1\.5 is refused"),
-        ({"click_rate": 0.001}, r"click_rate = 0\.001 is refused: it is between 0\.001 and 0\.999"),
-        ({"click_rate": float("nan")}, "click_rate = NaN is refused"),
+        ({"rows": 1}, "rows = 1 is rejected: 2 days take 2 to"),
+        ({"days": 0}, "days = 0 is rejected: a log has at least 1 day"),
+        ({"seed": -1}, "seed = -1 is rejected: it is 0 or more"),
+        ({"scale": 0.0}, r"scale = 0\.0 is rejected: it is above 0 and at most 1"),
+        ({"scale": 1.5}, r"scale = 1\.5 is rejected"),
+        ({"click_rate": 0.001}, r"click_rate = 0\.001 is rejected: it is between 0\.001 and 0\.999"),
+        ({"click_rate": float("nan")}, "click_rate = NaN is rejected"),
     ],
 )
 def test_refuses_what_cannot_be_a_world(changes: dict[str, float], message: str) -> None:
@@ -243,7 +243,7 @@ def test_refuses_what_cannot_be_a_world(changes: dict[str, float], message: str)
 
 
 def test_refuses_no_threads(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="threads = 0 is refused"):
+    with pytest.raises(ConfigError, match="threads = 0 is rejected"):
         write_criteo(SMALL, tmp_path / "log", threads=0)
 
 
@@ -310,4 +310,4 @@ def test_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(command) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main([*command, "--click-rate", "2"]) == 2
-    assert "click_rate = 2.0 is refused" in capsys.readouterr().err
+    assert "click_rate = 2.0 is rejected" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from recmill.data.logs.text_file import Segment, Source
 from recmill.data.text import hashing
 from recmill.data.text.fields import MISSING_CATEGORY, RawColumns
 from recmill.data.text.kernel import FINISHED, FULL, MAX_LINE_BYTES, ODD_LINE, count_lines, parse_rows
+from recmill.data.text.layout import layout_of
 from recmill.data.text.reference import BadRow, Row, read_row
 from recmill.errors import BadRowError
 from recmill.settings.columns import Column, Schema
@@ -80,7 +81,7 @@ def _parse(
     at, status = start, FULL
     while status != FINISHED:
         work, began = workspace(schema, room), at
-        count, at, status = parse_rows(buffer, at, stop, schema.layout(), work)
+        count, at, status = parse_rows(buffer, at, stop, layout_of(schema), work)
         raw = work.raw
         assert 0 <= count <= room
         assert start <= at <= stop
@@ -241,7 +242,7 @@ def test_reader_agrees_on_more_rows_than_its_workspace_holds(make_source: MakeSo
 
 def _status(text: bytes, schema: Schema, room: int) -> tuple[int, int, int]:
     count, at, status = parse_rows(
-        np.frombuffer(text, np.uint8), 0, len(text), schema.layout(), workspace(schema, room)
+        np.frombuffer(text, np.uint8), 0, len(text), layout_of(schema), workspace(schema, room)
     )
     return count, at, status
 
@@ -343,7 +344,7 @@ def test_a_string_whose_hash_marks_the_missing_one_gives_way() -> None:
     assert hashing.xxh64(np.frombuffer(string, np.uint8), 0, len(string), np.uint64(0)) == MISSING_CATEGORY
     assert read_row(string, schema) == Row(0.0, (), (int(MISSING_CATEGORY) + 1,))
     work = workspace(schema, 1)
-    parse_rows(np.frombuffer(string + b"\n", np.uint8), 0, len(string) + 1, schema.layout(), work)
+    parse_rows(np.frombuffer(string + b"\n", np.uint8), 0, len(string) + 1, layout_of(schema), work)
     assert work.raw.values[0, 0] == MISSING_CATEGORY + np.uint64(1)
 
 

@@ -1,4 +1,4 @@
-"""Every kind of bad line is refused by the name of its column, its text and the reason."""
+"""Every kind of bad line is rejected by the name of its column, its text and the reason."""
 
 import csv
 import io

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from recmill.errors import ConfigError
-from recmill.models.click.dcn import Dcn, DcnConfig
+from recmill.models.click.dcn import Dcn
 from recmill.models.parts.cross import CrossNet
+from recmill.settings.click_models import DcnConfig
 from recmill.settings.tree import from_tree
 from tests.models.twins import CATEGORIES, DENSE, NUM_DENSE, D, assert_twins, build_tables, linear_pairs
 
@@ -36,8 +37,8 @@ def test_cross_layers_start_as_published_from_streams_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cross_rank": 0}, r"model.cross_rank = 0 is refused: input should be greater than or equal to 1"),
-        ({"cross_layers": -1}, r"model.cross_layers = -1 is refused"),
+        ({"cross_rank": 0}, r"model.cross_rank = 0 is rejected: input should be greater than or equal to 1"),
+        ({"cross_layers": -1}, r"model.cross_layers = -1 is rejected"),
         ({"bottom": [8]}, r"model.bottom ends in 8 and model.embedding_dim is 16"),
         ({"top": [8]}, r"model.top ends in 8; a click model ends in 1"),
     ],

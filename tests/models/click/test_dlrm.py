@@ -2,9 +2,8 @@ import pytest
 import torch
 
 from recmill.errors import ConfigError
-from recmill.models.click.dlrm import Dlrm, DlrmConfig
-from recmill.models.parts.interaction import Triangle
-from recmill.models.parts.mlp import Init
+from recmill.models.click.dlrm import Dlrm
+from recmill.settings.click_models import DlrmConfig, Init, Triangle
 from tests.models.twins import CATEGORIES, DENSE, NUM_DENSE, B, D, F, assert_twins, build_tables, linear_pairs
 
 
@@ -102,4 +101,4 @@ def test_layers_start_from_their_own_named_streams() -> None:
 )
 def test_layers_that_do_not_fit_are_refused(changes: dict[str, tuple[int, ...]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        DlrmConfig(**changes)  # type: ignore[arg-type]
+        DlrmConfig(**changes)

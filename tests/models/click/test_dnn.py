@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from recmill.errors import ConfigError
-from recmill.models.click.dnn import Dnn, DnnConfig
+from recmill.models.click.dnn import Dnn
+from recmill.settings.click_models import DnnConfig
 from tests.models.twins import CATEGORIES, DENSE, NUM_DENSE, B, D, F
 
 

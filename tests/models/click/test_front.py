@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from recmill.errors import ConfigError
-from recmill.models.click.dlrm import DlrmConfig
-from recmill.models.click.dnn import Dnn, DnnConfig
+from recmill.models.click.dnn import Dnn
 from recmill.models.click.front import Front, spread, spread_names, with_front
 from recmill.models.parts.dropout import train_at
+from recmill.settings.click_models import DlrmConfig, DnnConfig
 
 KNOTS = (0.0, 1.0, 3.0)
 
@@ -36,7 +36,7 @@ def test_features_stay_side_by_side() -> None:
     assert near.tolist() == [[1, 0, 0, 0, 0, 1], [0, 1, 0, 0.5, 0.5, 0]]
     assert spread_names(["a", "b"], ["x"], DnnConfig(dense_knots=KNOTS)) == ("a", "b", "a", "a", "a", "b", "b", "b")
     assert spread_names(["a", "b"], ["x"], DnnConfig()) == ("a", "b")
-    rated = DnnConfig(dense_knots=(0.0, 1.0), rate_folds=2)
+    rated = DnnConfig(dense_knots=(0.0, 1.0), target_encoding_folds=2)
     assert spread_names(["a"], ["x", "y"], rated) == ("a", "x rate", "y rate", "x rows", "y rows", "a", "a")
 
 
@@ -46,7 +46,7 @@ def test_without_its_settings_there_is_no_front() -> None:
 
 
 def test_vectors_are_dropped_in_training_alone_and_the_same_at_the_same_step() -> None:
-    config = DnnConfig(embedding_dim=4, top=(1,), embedding_dropout_frac=0.5)
+    config = DnnConfig(embedding_dim=4, top=(1,), embedding_dropout=0.5)
     model = with_front(config, Dnn(config, ["a"], ["x", "y"], seed=3), 1, [], seed=3)
     assert isinstance(model, Front)
     dense, vectors = torch.ones(6, 1), torch.ones(6, 2, 4)

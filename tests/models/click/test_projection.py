@@ -1,7 +1,8 @@
 import pytest
 
 from recmill.errors import ConfigError
-from recmill.models.click.projection import Projection, ProjectionConfig
+from recmill.models.click.projection import Projection
+from recmill.settings.click_models import ProjectionConfig
 from tests.models.twins import CATEGORIES, DENSE, NUM_DENSE, D, assert_twins, build_tables, linear_pairs
 
 
@@ -32,4 +33,4 @@ def test_the_whole_model_equals_torchrecs_with_the_same_weights() -> None:
 )
 def test_layers_that_do_not_fit_are_refused(changes: dict[str, tuple[int, ...]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ProjectionConfig(**changes)  # type: ignore[arg-type]
+        ProjectionConfig(**changes)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from recmill.data.batch import Columns
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError, DataError
-from recmill.models.click.dnn import DnnConfig
 from recmill.models.click.rates import ClickRates
+from recmill.settings.click_models import DnnConfig
 
 SPECS = (TableSpec("a", 5), TableSpec("b", 3, num_slots=2), TableSpec("c", 4))
 PRIOR_ROWS = 3.0
@@ -106,5 +106,5 @@ def test_ids_outside_their_table_are_refused() -> None:
 
 
 def test_a_single_fold_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model.rate_folds = 1: a row sees the rows of other folds"):
-        DnnConfig(rate_folds=1)
+    with pytest.raises(ConfigError, match=r"model.target_encoding_folds = 1: a row sees the rows of other folds"):
+        DnnConfig(target_encoding_folds=1)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from recmill.models.parts import attention
-from recmill.models.parts.attention import Block, BlockStyle, Norm, SelfAttention, pack, run_blocks
+from recmill.models.parts.attention import AttentionBlock, BlockStyle, SelfAttention, pack, run_blocks
 from recmill.models.parts.dropout import train_at
+from recmill.settings.sequence_models import Norm
 
 LENGTHS = np.array([3, 1, 7, 2, 12, 7, 1, 4])
 
@@ -60,7 +61,7 @@ def test_a_part_of_a_batch_has_the_dropout_of_the_whole(
     is_causal: bool, min_events: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_MIN_GROUP_EVENTS", min_events)
-    block = Block(style(is_causal=is_causal, dropout_frac=0.3, attention_dropout_frac=0.4), 0)
+    block = AttentionBlock(style(is_causal=is_causal, dropout_frac=0.3, attention_dropout_frac=0.4), 0)
     train_at(block, 5)
     inputs = torch.randn(int(LENGTHS.sum()), 8, generator=torch.Generator().manual_seed(1))
     whole = block(inputs, pack(LENGTHS))
@@ -81,7 +82,7 @@ def test_places_that_are_asked_know_what_they_know_among_all(
     """Values and gradients, with dropout; of some sequences all events are asked, of some none."""
     monkeypatch.setattr(attention, "_MIN_GROUP_EVENTS", min_events)
     changes = {"is_causal": is_causal, "norm": norm, "dropout_frac": 0.3, "attention_dropout_frac": 0.4}
-    blocks = nn.ModuleList(Block(style(**changes), number) for number in range(2))
+    blocks = nn.ModuleList(AttentionBlock(style(**changes), number) for number in range(2))
     train_at(blocks, 5)
     inputs = torch.randn(int(LENGTHS.sum()), 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
     places = np.array([0, 2, 5, 10, *range(13, 25), 36])
@@ -91,7 +92,7 @@ def test_places_that_are_asked_know_what_they_know_among_all(
 
 
 def test_nothing_asked_gives_nothing_and_a_gradient_of_zeros() -> None:
-    block, inputs = Block(style(), 0), torch.randn(int(LENGTHS.sum()), 8)
+    block, inputs = AttentionBlock(style(), 0), torch.randn(int(LENGTHS.sum()), 8)
     asked = run_blocks([block], inputs, pack(LENGTHS), np.empty(0, np.int64))
     assert asked.shape == (0, 8)
     asked.sum().backward()  # type: ignore[no-untyped-call]
@@ -99,7 +100,7 @@ def test_nothing_asked_gives_nothing_and_a_gradient_of_zeros() -> None:
 
 
 def test_no_sequence_gives_no_event_and_a_gradient_of_zeros() -> None:
-    block = Block(style(dropout_frac=0.3, attention_dropout_frac=0.4), 0)
+    block = AttentionBlock(style(dropout_frac=0.3, attention_dropout_frac=0.4), 0)
     train_at(block, 5)
     nothing = np.empty(0, np.int64)
     block(torch.empty(0, 8), pack(nothing)).sum().backward()
@@ -114,7 +115,7 @@ def test_a_packing_knows_ends_and_newest() -> None:
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_block_adds_and_norms_where_it_should(norm: Norm) -> None:
-    block = Block(style(norm=norm), 0)
+    block = AttentionBlock(style(norm=norm), 0)
     inputs, packing = torch.randn(int(LENGTHS.sum()), 8), pack(LENGTHS)
 
     def transform(x: Tensor) -> Tensor:
@@ -131,8 +132,8 @@ def test_a_block_adds_and_norms_where_it_should(norm: Norm) -> None:
 
 def test_first_values_depend_on_seed_and_name_alone() -> None:
     torch.manual_seed(3)
-    first = Block(style(), 1).state_dict()
+    first = AttentionBlock(style(), 1).state_dict()
     torch.manual_seed(4)
-    again, other = Block(style(), 1).state_dict(), Block(style(), 2).state_dict()
+    again, other = AttentionBlock(style(), 1).state_dict(), AttentionBlock(style(), 2).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["widen.weight"], other["widen.weight"])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from recmill.models.parts.interaction import DotInteraction, Triangle
+from recmill.models.parts.interaction import DotInteraction
+from recmill.settings.click_models import Triangle
 
 # Around the borders of the kernels' tiles of 4 × 16, and away from them.
 SHAPES = [(1, 2, 1), (5, 3, 4), (7, 4, 16), (3, 16, 17), (2, 17, 40), (9, 27, 16), (2, 33, 3)]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from recmill.models.sequence.bert4rec import Bert4RecConfig
 from recmill.models.sequence.encoder import first_positions
+from recmill.settings.sequence_models import Bert4RecConfig
 
 
 @pytest.mark.parametrize(("dim", "length"), [(64, 200), (8, 2), (7, 30), (1, 5)])

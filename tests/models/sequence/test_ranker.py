@@ -7,21 +7,20 @@ from numpy.typing import NDArray
 from torch import nn
 
 from recmill.embeddings.local import LocalTables
-from recmill.embeddings.table import TableOptimizer, TableSpec
+from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
 from recmill.models.parts.attention import pack
 from recmill.models.parts.dropout import train_at
 from recmill.models.parts.losses import Sampled
-from recmill.models.sequence.bert4rec import Bert4RecConfig
-from recmill.models.sequence.encoder import SequenceModelSettings
-from recmill.models.sequence.ranker import WHOLE, Ranker, Share, resolve_sequence_model
-from recmill.models.sequence.sasrec import SasRecConfig
+from recmill.models.sequence.ranker import WHOLE, Ranker, Share
+from recmill.settings.optimizers import TableOptimizer
+from recmill.settings.sequence_models import Bert4RecConfig, SasRecConfig, SequenceModelSettings, resolve_sequence_model
 
 NUM_ITEMS, MAX_LENGTH = 20, 6
 CONFIGS: dict[str, SequenceModelSettings] = {
-    "sasrec": SasRecConfig(embedding_dim=8, dropout_frac=0.0, item_std=0.3),
-    "bert4rec": Bert4RecConfig(embedding_dim=8, dropout_frac=0.0, item_std=0.3),
-    "own": Bert4RecConfig(embedding_dim=8, dropout_frac=0.0, output="own", head=False, norm="pre", item_std=0.3),
+    "sasrec": SasRecConfig(embedding_dim=8, dropout=0.0, item_std=0.3),
+    "bert4rec": Bert4RecConfig(embedding_dim=8, dropout=0.0, item_std=0.3),
+    "own": Bert4RecConfig(embedding_dim=8, dropout=0.0, output="own", head=False, norm="pre", item_std=0.3),
 }
 IDS = np.array([3, 4, 5, 9, 1, 2, 7, 7, 8, 20])
 LENGTHS = np.array([3, 1, 6])
@@ -66,7 +65,7 @@ def test_sampling_every_item_once_is_the_full_loss(name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_shares_of_processes_add_up_to_the_whole(name: str, kind: str) -> None:
     """Losses and gradients, with dropout; the last process has no sequence at all."""
-    config = CONFIGS[name].model_copy(update={"dropout_frac": 0.3, "attention_dropout_frac": 0.3})
+    config = CONFIGS[name].model_copy(update={"dropout": 0.3, "attention_dropout": 0.3})
     ranker = Ranker(config, NUM_ITEMS, MAX_LENGTH, None, seed=1)  # type: ignore[arg-type]
     train_at(ranker, 2)
     sampled = Sampled(torch.tensor([2, 11, 12]), torch.zeros(3))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recmill.data.logs.split import SplitName
+from recmill.settings.data import SplitName
 from recmill.training.click.assemble import assemble
 from recmill.training.click.evaluate import ClickEvaluation, evaluate
 from recmill.training.click.inputs import Inputs

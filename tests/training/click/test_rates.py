@@ -15,7 +15,7 @@ from recmill.training.click.task import ClickTask
 from recmill.world import ALONE
 from tests.training.conftest import ResolveModel
 
-SETTINGS = ("top=[8, 1]", "rate_folds=3")
+SETTINGS = ("top=[8, 1]", "target_encoding_folds=3")
 
 
 def copied(columns: Columns) -> Columns:
@@ -52,7 +52,7 @@ def test_the_rows_to_train_on_are_counted_once_before_the_first_step(resolve_mod
 
 
 def test_a_plan_counts_what_rates_keep(resolve_model: ResolveModel) -> None:
-    without, having = (make_plan(resolve_model("dnn", "top=[8, 1]", f"rate_folds={k}")) for k in (0, 3))
+    without, having = (make_plan(resolve_model("dnn", "top=[8, 1]", f"target_encoding_folds={k}")) for k in (0, 3))
     added = [b.total_bytes - a.total_bytes for a, b in zip(without.tables, having.tables, strict=True)]
     assert added == [8 * 3 * table.num_rows for table in without.tables]
     assert having.dense_parameters == without.dense_parameters + 2 * 26 * 8
@@ -60,5 +60,5 @@ def test_a_plan_counts_what_rates_keep(resolve_model: ResolveModel) -> None:
 
 def test_torchrec_s_tables_refuse_rates(resolve_model: ResolveModel) -> None:
     pytest.importorskip("torchrec")
-    with pytest.raises(ConfigError, match=r"model.rate_folds = 3 needs the local engine"):
+    with pytest.raises(ConfigError, match=r"model.target_encoding_folds = 3 needs the local engine"):
         refuse_sharded(resolve_model("dnn", *SETTINGS), ALONE)

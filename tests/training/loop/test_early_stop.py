@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recmill.data.logs.split import SplitName
-from recmill.errors import RunError
+from recmill.errors import ConfigError, RunError
 from recmill.metrics import ClickMetrics
+from recmill.recipes.resolve import Sources, resolve_for_run
+from recmill.serve.weights import find_weights
 from recmill.settings.clicks import TrainConfig
+from recmill.settings.data import SplitName
 from recmill.settings.run import Stop
-from recmill.settings.tree import from_tree
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.click import task as click
 from recmill.training.click.assemble import assemble
@@ -22,10 +23,10 @@ from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import Parts
 from recmill.training.job import run_job
 from recmill.training.loop.limits import limit_reached
-from recmill.training.loop.run import find_best_model
+from recmill.training.loop.run import create_run_dir
 from recmill.training.progress import Best, Progress
 from tests.training.conftest import Resolve
-from tests.training.loop.test_loop import read_records
+from tests.training.records import read_records
 
 WATCHED = ("cadence.evaluate_every_steps=3", "stop.max_epochs=3")
 
@@ -95,7 +96,7 @@ def test_patience_runs_out_and_the_best_model_is_kept(
     assert kept == ["step_0000000006_auroc_0.70000", "step_0000000018_auroc_0.90000"], (
         "the one before is the best of a checkpoint still kept"
     )
-    assert find_best_model(tmp_path / "run").name == "step_0000000018_auroc_0.90000"
+    assert find_weights(tmp_path / "run", "best").directory.name == "step_0000000018_auroc_0.90000"
     alone = resolve("stop.max_steps=18")
     run_job(alone, tmp_path / "alone")
     assert auroc_of(alone, tmp_path / "run" / "best" / kept[1]) == auroc_of(alone, tmp_path / "alone/model")
@@ -108,10 +109,10 @@ def test_weights_of_the_best_are_not_kept_unless_wanted(
     results = run_job(resolve(*WATCHED, "cadence.keep_best=false", "stop.max_steps=8"), tmp_path / "run")
     assert results["best"] == {"auroc": 0.6, "step": 3, "model": None}
     assert not (tmp_path / "run" / "best").exists()
-    with pytest.raises(RunError, match=r"kept no best weights \(cadence.keep_best\); judge the last ones without"):
-        find_best_model(tmp_path / "run")
+    found = find_weights(tmp_path / "run", "best")
+    assert (found.directory.name, found.name, found.step) == ("model", "last", 8), "and says that they are the last"
     with pytest.raises(RunError, match=r"has no results.json: the run is not finished"):
-        find_best_model(tmp_path)
+        find_weights(tmp_path, "best")
 
 
 def test_a_run_without_evaluations_is_best_at_its_end(resolve: Resolve, tmp_path: Path) -> None:
@@ -121,17 +122,8 @@ def test_a_run_without_evaluations_is_best_at_its_end(resolve: Resolve, tmp_path
 
 
 def test_a_share_of_the_steps_cannot_change_with_the_steps(tiny_config: TrainConfig, tmp_path: Path) -> None:
-    import argparse
-
-    from recmill.cli.train import resumed_config
-    from recmill.errors import ConfigError
-    from recmill.training.loop.run import create_run_dir
-
-    tree = tiny_config.model_dump(mode="json", exclude_none=True)
-    tree["schedule"] = {"kind": "step", "change_fracs": [0.5]}
-    tree["stop"]["max_steps"] = 10
-    create_run_dir(tmp_path / "run", from_tree(TrainConfig, tree), overwrite=False)
-    args = argparse.Namespace(recipe=None, config=None, schema=None, run=tmp_path / "run", data=None, bad_rows=None)
-    args.assignments = ["stop.max_steps=20"]
+    changes = {"schedule": {"kind": "step", "change_fracs": [0.5]}, "stop.max_steps": 10}
+    create_run_dir(tmp_path / "run", tiny_config.with_(changes), overwrite=False)
+    sources = Sources(overrides={"stop.max_steps": 20})
     with pytest.raises(ConfigError, match=r"stop.max_steps was 10 in .* cannot become 20: schedule.change_fracs"):
-        resumed_config(args)
+        resolve_for_run(sources, tmp_path / "run", "resume")

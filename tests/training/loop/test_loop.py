@@ -1,4 +1,3 @@
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from recmill.training.loop.limits import due, evaluation_due, limit_reached
 from recmill.training.loop.loop import train
 from recmill.training.progress import Progress
 from tests.training.conftest import OpenRun, Resolve
+from tests.training.records import read_records
 
 
 def run_to_the_end(config: TrainConfig, open_run: OpenRun) -> tuple[Progress, Path]:
@@ -24,10 +24,6 @@ def run_to_the_end(config: TrainConfig, open_run: OpenRun) -> tuple[Progress, Pa
         task = ClickTask(assemble(config), inputs)
         with open_run(task) as run:
             return train(run, task), run.dir
-
-
-def read_records(run_dir: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_an_epoch_spends_every_training_row_once(resolve: Resolve, open_run: OpenRun) -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 import pytest
 
 from recmill.errors import RunError
+from recmill.recipes.resolve import read_run_config
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.run import Stop
 from recmill.settings.tree import from_tree, read_toml
 from recmill.training.job import run_job
 from recmill.training.loop.limits import expected_rows
-from recmill.training.loop.run import create_run_dir, read_run_config
+from recmill.training.loop.run import create_run_dir
 from tests.training.conftest import Resolve
 
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from recmill.errors import ConfigError
+from recmill.settings.optimizers import Average
 from recmill.training.checkpoint.checkpoint import TRAINING, read_checkpoint, read_model, write_checkpoint, write_model
 from recmill.training.click.assemble import assemble
 from recmill.training.click.evaluate import evaluate
@@ -14,7 +15,6 @@ from recmill.training.click.inputs import Inputs
 from recmill.training.click.plan import make_plan
 from recmill.training.click.sharded import refuse_sharded
 from recmill.training.click.step import Parts, take_step
-from recmill.training.optimize.average import Average
 from recmill.world import ALONE
 from tests.training.checkpoint.test_checkpoint import bytes_of, train_steps
 from tests.training.conftest import Resolve

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from recmill.errors import ConfigError
-from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.optimizers import DenseOptimizer
 from recmill.training.optimize.optimizers import build_dense_optimizer
 from tests.training.conftest import Resolve
 
@@ -60,17 +60,17 @@ def test_every_setting_reaches_torch(
     [
         (("dense.momentum=0.9",), "dense.momentum = 0.9 does nothing for dense.kind = adagrad; leave it out"),
         (("dense.kind=sgd", "dense.eps=1e-8"), "dense.eps = 1e-08 does nothing for dense.kind = sgd"),
-        (("dense.kind=adamw", "dense.beta1=1.0"), "dense.beta1 = 1.0 is refused: input should be less than 1"),
-        (("dense.kind=rmsprop",), 'dense.kind = "rmsprop" is refused'),
-        (("dense.weight_decay=-1.0",), "dense.weight_decay = -1.0 is refused"),
+        (("dense.kind=adamw", "dense.beta1=1.0"), "dense.beta1 = 1.0 is rejected: input should be less than 1"),
+        (("dense.kind=rmsprop",), 'dense.kind = "rmsprop" is rejected'),
+        (("dense.weight_decay=-1.0",), "dense.weight_decay = -1.0 is rejected"),
         (("tables.kind=adam", "tables.l1=0.1"), "tables.l1 = 0.1 does nothing for tables.kind = adam"),
-        (("tables.kind=ftrl", "tables.lr_power=0.5"), "tables.lr_power = 0.5 is refused"),
+        (("tables.kind=ftrl", "tables.lr_power=0.5"), "tables.lr_power = 0.5 is rejected"),
         (("update.micro_batches=101",), "update.micro_batches = 101 is more than data.global_batch = 100"),
-        (("update.clip_norm=-1.0",), "update.clip_norm = -1.0 is refused"),
-        (("loss.label_smoothing=1.0",), "loss.label_smoothing = 1.0 is refused"),
+        (("update.clip_norm=-1.0",), "update.clip_norm = -1.0 is rejected"),
+        (("loss.label_smoothing=1.0",), "loss.label_smoothing = 1.0 is rejected"),
         (("stop.target_auroc=0.8",), "stop.target_auroc = 0.8 needs evaluations on the way; set cadence.evaluate_ev"),
         (("stop.patience=2",), "stop.patience = 2 needs evaluations on the way"),
-        (("stop.target_auroc=1.5", "cadence.evaluate_every_steps=5"), "stop.target_auroc = 1.5 is refused"),
+        (("stop.target_auroc=1.5", "cadence.evaluate_every_steps=5"), "stop.target_auroc = 1.5 is rejected"),
         (("precision.scale=8.0",), "precision.scale = 8.0 does nothing for precision.kind = fp32"),
         (
             ("precision.kind=fp16", "precision.scaling=static", "precision.growth_interval=5"),

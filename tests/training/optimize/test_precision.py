@@ -10,16 +10,16 @@ import torch
 
 from recmill.data.batch import Batch
 from recmill.errors import ConfigError, NonFiniteLoss
-from recmill.training import job
+from recmill.settings.optimizers import Precision
 from recmill.training.click.assemble import assemble
 from recmill.training.click.step import Parts, cut_rows, take_step
 from recmill.training.job import run_job
-from recmill.training.optimize.precision import LossScale, Precision
+from recmill.training.optimize.precision import LossScale
 from tests.laws.moves import assert_moves_what_it_touches
 from tests.training.checkpoint.test_checkpoint import bytes_of, train_steps
 from tests.training.click.test_step import first_batch
 from tests.training.conftest import Resolve
-from tests.training.loop.test_loop import read_records
+from tests.training.records import read_records
 
 TABLES_AND_LAYERS = [("sgd", "sgd"), ("adagrad", "adagrad"), ("rowwise_adam", "adam")]
 
@@ -151,10 +151,7 @@ def test_a_dynamic_scale_finds_its_size_and_the_step_counts_again(resolve: Resol
     assert_moves_what_it_touches(parts.tables, batch.columns.ids, step)
 
 
-def test_skipped_steps_are_told_by_records_and_results(
-    resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "refuse_on_cpu", lambda _precision: None)
+def test_skipped_steps_are_told_by_records_and_results(resolve: Resolve, tmp_path: Path) -> None:
     config = resolve("precision.kind=fp16", "precision.scale=1e39", "stop.max_steps=10", "cadence.log_every_steps=1")
     results = run_job(config, tmp_path / "run")
     assert results["step"] == 10, "a skipped step has spent its rows"
@@ -184,7 +181,6 @@ def test_gradients_that_no_scale_can_save_end_the_run() -> None:
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
-        ("precision.kind=fp16", "precision.kind = fp16 needs a CUDA device and this run is on a CPU; set precision.k"),
         ("precision.tf32=true", "precision.tf32 = true needs a CUDA device and this run is on a CPU; leave it out"),
     ],
 )

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from recmill.errors import ConfigError
-from recmill.training.optimize.schedule import Schedule, lr_at
+from recmill.settings.optimizers import Schedule
+from recmill.training.optimize.schedule import lr_at
 from tests.training.conftest import Resolve
 
 

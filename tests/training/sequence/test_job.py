@@ -5,30 +5,28 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from recmill.data.events.prepare import EventJob, prepare_events
-from recmill.data.events.schema import EVENT_PRESETS
-from recmill.data.synthetic.chains import EVENTS_FILE, ChainSpec, ChainWorld, write_chains
+from recmill.data.synthetic.chains import EVENTS_FILE
 from recmill.errors import ConfigError, NonFiniteLoss, RunError
-from recmill.recipes import find_sequence_recipe
+from recmill.recipes import find_recipe
+from recmill.serve.weights import find_weights
+from recmill.settings.events import EVENT_PRESETS
 from recmill.settings.sequences import SequenceConfig
 from recmill.settings.tree import from_tree, with_assignments
 from recmill.training.checkpoint.checkpoint import read_model
-from recmill.training.loop.run import find_best_model
-from recmill.training.sequence.job import run_sequence_job
+from recmill.training.job import run_job
 from recmill.training.sequence.plan import make_sequence_plan
 from recmill.training.sequence.step import build_sequence_parts
-from recmill.training.sequence.task import open_sequence_task
 from tests.laws.kill import model_bytes, train_under_fire
+from tests.training.sequence.worlds import TINY, make_world, open_task, resolve
 
-TINY = ("threads=1", "model.embedding_dim=8", "data.max_length=6", "data.global_batch=16", "dense.lr=0.01")
 KINDS = {
-    "sasrec": ("model.kind=sasrec", "model.attention_dropout_frac=0.1"),
+    "sasrec": ("model.kind=sasrec", "model.attention_dropout=0.1"),
     "bert4rec": ("model.kind=bert4rec", "mask.replace=true", "data.window_step=2"),
     "sampled": ("model.kind=sasrec", "loss.kind=sampled", "loss.num_sampled=20", "dense.kind=sgd"),
     "engine": ("model.kind=bert4rec", "loss.kind=sampled", "loss.num_sampled=20", "tables.kind=adam", "tables.lr=0.01"),
@@ -37,7 +35,7 @@ KINDS = {
         "loss.kind=sampled",
         "loss.num_sampled=20",
         "tables.kind=adam",
-        "model.item_init=neighbours",
+        "model.item_init=co_occurrence",
         "model.item_std=0.2",
         "model.transition_weight=1.5",
         "model.transition_events=2",
@@ -46,30 +44,18 @@ KINDS = {
 }
 
 
-def make_world(directory: Path, **changes: Any) -> tuple[ChainWorld, Path]:
-    spec = ChainSpec(**{"users": 200, "items": 60, "seed": 3, "min_length": 5, "max_length": 8, **changes})
-    world, preset = write_chains(spec, directory / "world"), EVENT_PRESETS["events"]
-    job = EventJob(directory / "world" / EVENTS_FILE, directory / "prepared", preset.schemas, preset.rules, preset.name)
-    prepare_events(job)
-    return world, directory / "prepared"
-
-
 @pytest.fixture(scope="session")
 def chains_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("chains"))[1]
 
 
-def resolve(data_dir: Path, *assignments: str) -> SequenceConfig:
-    return from_tree(SequenceConfig, with_assignments({}, [f"data.dir={str(data_dir)!r}", *TINY, *assignments]))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(kind: str, chains_dir: Path, tmp_path: Path) -> None:
     words = (*KINDS[kind], "stop.max_epochs=3", "cadence.evaluate_every_epochs=1.0")
-    whole = run_sequence_job(resolve(chains_dir, *words), tmp_path / "whole")
+    whole = run_job(resolve(chains_dir, *words), tmp_path / "whole")
     for number, limit in enumerate((5, 6, 17, 0)):
         config = resolve(chains_dir, *words, f"stop.max_steps={limit}")
-        parted = run_sequence_job(config, tmp_path / "parted", resume=number > 0)
+        parted = run_job(config, tmp_path / "parted", resume=number > 0)
     assert model_bytes(tmp_path / "whole") == model_bytes(tmp_path / "parted")
     for name in ("step", "epoch", "rows", "best", "validation", "test", "test_of_best", "baselines"):
         assert parted[name] == whole[name], name
@@ -84,21 +70,21 @@ def test_transitions_are_added_where_items_are_ranked_and_nowhere_else(
 ) -> None:
     """The weights are those of a run without them, whose numbers stand beside as the network's."""
     words = (*KINDS[kind], "stop.max_epochs=2")
-    alone = run_sequence_job(resolve(chains_dir, *words), tmp_path / "alone")
-    both = run_sequence_job(resolve(chains_dir, *words, "model.transition_weight=3.0"), tmp_path / "both")
+    alone = run_job(resolve(chains_dir, *words), tmp_path / "alone")
+    both = run_job(resolve(chains_dir, *words, "model.transition_weight=3.0"), tmp_path / "both")
     assert model_bytes(tmp_path / "alone") == model_bytes(tmp_path / "both")
     assert "network" not in alone["baselines"]
-    assert both["baselines"]["network"] == alone["test"]
+    assert both["baselines"]["network"] == {**alone["test"], "weights": "last"}
     assert both["baselines"]["markov"] == alone["baselines"]["markov"]
     assert both["test"]["ndcg@10"] > alone["test"]["ndcg@10"] + 0.1
-    task = open_sequence_task(resolve(chains_dir, *words, "model.transition_weight=3.0"), is_new=False)
+    task = open_task(resolve(chains_dir, *words, "model.transition_weight=3.0"), is_new=False)
     read_model(tmp_path / "both" / "model", task.state)
     assert task.evaluate("test").as_dict() == both["test"], "counts are made again from the prepared events"
 
 
 def test_first_vectors_of_neighbours_are_left_out_where_weights_are_read(chains_dir: Path) -> None:
     config = resolve(chains_dir, *KINDS["counted"])
-    new, read = (open_sequence_task(config, is_new=is_new).state.model.output_weights() for is_new in (True, False))
+    new, read = (open_task(config, is_new=is_new).state.model.output_weights() for is_new in (True, False))
     lengths = new.norm(dim=1)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 0.2 * 8**0.5))
     assert not torch.equal(new, read)
@@ -112,18 +98,18 @@ def test_rounds_of_what_is_not_there_are_refused(chains_dir: Path) -> None:
 @pytest.mark.parametrize("kind", ["bert4rec", "engine", "counted"])
 def test_a_mean_of_weights_is_what_is_judged_and_left_behind(kind: str, chains_dir: Path, tmp_path: Path) -> None:
     words = (*KINDS[kind], "stop.max_steps=9")
-    plain = run_sequence_job(resolve(chains_dir, *words), tmp_path / "plain")
+    plain = run_job(resolve(chains_dir, *words), tmp_path / "plain")
     config = resolve(chains_dir, *words, "average.from_step=9")
-    newest = run_sequence_job(config, tmp_path / "newest")
+    newest = run_job(config, tmp_path / "newest")
     assert model_bytes(tmp_path / "newest") == model_bytes(tmp_path / "plain"), "the mean of one"
     assert newest["test"] == plain["test"]
     config = resolve(chains_dir, *words, "average.from_step=1")
-    results = run_sequence_job(config, tmp_path / "mean")
+    results = run_job(config, tmp_path / "mean")
     assert model_bytes(tmp_path / "mean") != model_bytes(tmp_path / "plain")
-    task = open_sequence_task(config, is_new=False)
+    task = open_task(config, is_new=False)
     read_model(tmp_path / "mean" / "model", task.state)
     assert task.evaluate("test").as_dict() == results["test"] != plain["test"]
-    assert task.judge_baselines("test") == results["baselines"]
+    assert task.evaluate_baselines("test", "last") == results["baselines"]
 
 
 @pytest.mark.parametrize("kind", ["bert4rec", "engine"])
@@ -152,7 +138,7 @@ def test_a_run_killed_at_random_ends_with_the_same_bytes(chains_dir: Path, tmp_p
 
 LEARNERS = {
     "sasrec": ("model.kind=sasrec", "stop.max_epochs=12"),
-    "bert4rec": ("model.kind=bert4rec", "stop.max_epochs=25", "mask.frac=0.3", "mask.only_last_frac=0.3"),
+    "bert4rec": ("model.kind=bert4rec", "stop.max_epochs=25", "mask.mask_prob=0.3", "mask.only_last_prob=0.3"),
     "engine": (
         "model.kind=sasrec",
         "stop.max_epochs=12",
@@ -166,11 +152,11 @@ LEARNERS = {
 @pytest.mark.parametrize("kind", ["sasrec", "engine", pytest.param("bert4rec", marks=pytest.mark.slow)])
 def test_a_model_learns_the_planted_chain(kind: str, tmp_path: Path) -> None:
     world, data_dir = make_world(tmp_path, users=1500, rules=1)
-    words = ("model.embedding_dim=32", "model.dropout_frac=0.0", "dense.lr=0.003", "schedule.warmup_steps=50")
+    words = ("model.embedding_dim=32", "model.dropout=0.0", "dense.lr=0.003", "schedule.warmup_steps=50")
     config = resolve(data_dir, "data.max_length=8", "data.global_batch=32", *words, *LEARNERS[kind])
     if config.tables:
-        config = config.model_copy(update={"tables": config.tables.model_copy(update={"lr": 0.003})})
-    results = run_sequence_job(config, tmp_path / "run")
+        config = config.with_({"tables.lr": 0.003})
+    results = run_job(config, tmp_path / "run")
     found, best = results["test"]["ndcg@10"], world.test.ndcg
     assert results["baselines"]["popularity"]["ndcg@10"] < 0.2
     assert best - 0.12 < found < best + 0.04, "1,500 users leave a deviation of 0.01"
@@ -179,14 +165,14 @@ def test_a_model_learns_the_planted_chain(kind: str, tmp_path: Path) -> None:
 def test_the_shipped_bert4rec_learns_the_planted_chain(tmp_path: Path) -> None:
     """All that the recipe does to learn faster, at a size that a test can afford."""
     world, data_dir = make_world(tmp_path, users=1500, rules=1)
-    size = ["model.embedding_dim=32", "data.max_length=8", "data.global_batch=32", "model.dropout_frac=0.0"]
+    size = ["model.embedding_dim=32", "data.max_length=8", "data.global_batch=32", "model.dropout=0.0"]
     limits = ["threads=1", "stop.patience=0", "cadence.evaluate_every_steps=400"]
-    recipe = find_sequence_recipe("bert4rec")().model_dump(mode="json", exclude_none=True)
+    recipe = find_recipe("bert4rec")().model_dump(mode="json", exclude_none=True)
     scores = list[float]()
     for steps in (1, 1200):  # neighbours' vectors may know much before the first step
         words = [f"data.dir={str(data_dir)!r}", *size, *limits, f"stop.max_steps={steps}"]
         config = from_tree(SequenceConfig, with_assignments(recipe, words))
-        scores.append(run_sequence_job(config, tmp_path / f"run {steps}")["test_of_best"]["ndcg@10"])
+        scores.append(run_job(config, tmp_path / f"run {steps}")["test_of_best"]["ndcg@10"])
     assert scores[0] + 0.2 < scores[1]
     assert world.test.ndcg - 0.1 < scores[1] < world.test.ndcg + 0.04, "1,500 users leave a deviation of 0.01"
 
@@ -195,17 +181,17 @@ def test_the_shipped_bert4rec_learns_the_planted_chain(tmp_path: Path) -> None:
 def test_a_model_that_sees_whole_histories_beats_first_order_transitions(tmp_path: Path) -> None:
     """With two rules the newest event does not say which one its user follows; the history does."""
     world, data_dir = make_world(tmp_path, users=2000, rules=2)
-    words = ("model.embedding_dim=32", "model.dropout_frac=0.0", "dense.lr=0.003", "schedule.warmup_steps=50")
+    words = ("model.embedding_dim=32", "model.dropout=0.0", "dense.lr=0.003", "schedule.warmup_steps=50")
     config = resolve(
         data_dir, "model.kind=sasrec", "data.max_length=8", "data.global_batch=64", "stop.max_epochs=20", *words
     )
-    results = run_sequence_job(config, tmp_path / "run")
+    results = run_job(config, tmp_path / "run")
     assert results["baselines"]["markov"]["ndcg@10"] + 0.02 < results["test"]["ndcg@10"] < world.test.ndcg + 0.03
 
 
 def test_results_name_their_protocol_and_stand_beside_the_baselines(chains_dir: Path, tmp_path: Path) -> None:
     words = ("model.kind=sasrec", "protocol.candidates=popularity", "protocol.num_negatives=20", "stop.max_steps=3")
-    results = run_sequence_job(resolve(chains_dir, *words), tmp_path / "run")
+    results = run_job(resolve(chains_dir, *words), tmp_path / "run")
     assert results["test"]["protocol"]["candidates"] == "popularity"
     assert results["test"]["num_users"] == 200
     assert "ndcg@10_of_20_popularity" in results["test"]
@@ -229,29 +215,29 @@ def test_the_best_weights_are_those_of_their_step_and_are_tested(
         "dense.lr=0.2",
     )
     config = resolve(chains_dir, *words)
-    results = run_sequence_job(config, tmp_path / "run")
+    results = run_job(config, tmp_path / "run")
     assert results["ended_by"] == "patience"
-    task = open_sequence_task(config)
-    read_model(find_best_model(tmp_path / "run"), task.state)
+    task = open_task(config)
+    read_model(find_weights(tmp_path / "run", "best").directory, task.state)
     assert task.evaluate("validation").score == results["best"]["ndcg@10"]
     assert task.evaluate("test").as_dict() == results["test_of_best"]
 
 
 def test_judging_some_users_judges_always_the_same(chains_dir: Path, tmp_path: Path) -> None:
     words = ("model.kind=sasrec", "stop.max_steps=2", "data.max_validation_users=50", "data.max_test_users=60")
-    results = run_sequence_job(resolve(chains_dir, *words), tmp_path / "run")
+    results = run_job(resolve(chains_dir, *words), tmp_path / "run")
     assert (results["validation"]["num_users"], results["test"]["num_users"]) == (50, 60)
     assert not results["test"]["whole_split"]
-    again = run_sequence_job(resolve(chains_dir, *words, "data.eval_batch=7"), tmp_path / "again")
+    again = run_job(resolve(chains_dir, *words, "data.eval_batch=7"), tmp_path / "again")
     assert again["test"] == results["test"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_has_one_owner_and_first_values_are_the_seed_s(kind: str, chains_dir: Path) -> None:
     torch.manual_seed(1)
-    state = open_sequence_task(resolve(chains_dir, *KINDS[kind])).state
+    state = open_task(resolve(chains_dir, *KINDS[kind])).state
     torch.manual_seed(2)
-    again = open_sequence_task(resolve(chains_dir, *KINDS[kind])).state
+    again = open_task(resolve(chains_dir, *KINDS[kind])).state
     owned = [id(parameter) for group in state.optimizer.param_groups for parameter in group["params"]]
     assert sorted(owned) == sorted(id(parameter) for parameter in state.model.parameters())
     assert ("item_vectors" in dict(state.model.named_parameters())) == (state.tables is None)
@@ -264,16 +250,16 @@ def test_every_weight_has_one_owner_and_first_values_are_the_seed_s(kind: str, c
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_weight(chains_dir: Path, tmp_path: Path) -> None:
     config = resolve(chains_dir, "model.kind=sasrec", "dense.kind=sgd", "dense.lr=1e30", "stop.max_epochs=2")
     with pytest.raises(NonFiniteLoss, match=r"the loss of step \d+ is (nan|inf) .*first non-finite tensor"):
-        run_sequence_job(config, tmp_path / "run")
+        run_job(config, tmp_path / "run")
 
 
 def test_a_state_of_another_catalogue_is_refused(chains_dir: Path, tmp_path: Path) -> None:
     config = resolve(chains_dir, "model.kind=sasrec", "stop.max_steps=2")
-    run_sequence_job(config, tmp_path / "run")
+    run_job(config, tmp_path / "run")
     _, other_dir = make_world(tmp_path / "other", seed=9, items=64)
-    other = config.model_copy(update={"data": config.data.model_copy(update={"dir": str(other_dir)})})
+    other = config.with_({"data.dir": str(other_dir)})
     with pytest.raises(RunError, match=r"none of the 1 checkpoints in .* can be used"):
-        run_sequence_job(other, tmp_path / "run", resume=True)
+        run_job(other, tmp_path / "run", resume=True)
 
 
 def rewritten(data_dir: Path, out_dir: Path, change: Callable[[int, int, int], tuple[int, int, int]]) -> Path:
@@ -289,10 +275,10 @@ def rewritten(data_dir: Path, out_dir: Path, change: Callable[[int, int, int], t
 
 def test_weights_are_of_their_items_and_a_run_of_its_events(chains_dir: Path, tmp_path: Path) -> None:
     config = resolve(chains_dir, "model.kind=sasrec", "stop.max_steps=2")
-    run_sequence_job(config, tmp_path / "run")
+    run_job(config, tmp_path / "run")
 
     def judge(data_dir: Path) -> None:
-        task = open_sequence_task(resolve(data_dir, "model.kind=sasrec"), is_new=False)
+        task = open_task(resolve(data_dir, "model.kind=sasrec"), is_new=False)
         read_model(tmp_path / "run" / "model", task.state)
 
     renamed = rewritten(chains_dir, tmp_path / "renamed", lambda user, item, time: (user, 1000 - item, time))
@@ -302,24 +288,24 @@ def test_weights_are_of_their_items_and_a_run_of_its_events(chains_dir: Path, tm
     judge(more)  # other events of the same items may well be judged
     for other in (renamed, more):
         with pytest.raises(RunError, match=r"none of the 1 checkpoints in .* can be used"):
-            run_sequence_job(resolve(other, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
+            run_job(resolve(other, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
     moved = tmp_path / "moved"
     shutil.copytree(chains_dir, moved)
-    run_sequence_job(resolve(moved, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
+    run_job(resolve(moved, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
 
 
 def test_a_way_of_judging_that_the_data_cannot_have_leaves_no_run_behind(chains_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the catalogue has 60 items and a user knows"):
-        run_sequence_job(resolve(chains_dir, "model.kind=sasrec", "protocol.candidates=uniform"), tmp_path / "run")
+        run_job(resolve(chains_dir, "model.kind=sasrec", "protocol.candidates=uniform"), tmp_path / "run")
     world_dir, preset = chains_dir.parent / "world", EVENT_PRESETS["events"]
-    rules = preset.rules.model_copy(update={"split": "last"})
+    rules = preset.rules.with_({"split": "last"})
     prepare_events(EventJob(world_dir / EVENTS_FILE, tmp_path / "last", preset.schemas, rules, preset.name))
     words = ("model.kind=sasrec", "cadence.evaluate_every_steps=5", "stop.max_steps=10")
     with pytest.raises(ConfigError, match=r"stop.patience = 3 waits for a better validation, and no user of"):
-        run_sequence_job(resolve(tmp_path / "last", *words, "stop.patience=3"), tmp_path / "run")
-    assert open_sequence_task(resolve(tmp_path / "last", *words, "stop.patience=3")).evaluate("test").tally.num_users
+        run_job(resolve(tmp_path / "last", *words, "stop.patience=3"), tmp_path / "run")
+    assert open_task(resolve(tmp_path / "last", *words, "stop.patience=3")).evaluate("test").tally.num_users
     assert not (tmp_path / "run").exists()
-    results = run_sequence_job(resolve(tmp_path / "last", *words), tmp_path / "run")
+    results = run_job(resolve(tmp_path / "last", *words), tmp_path / "run")
     assert (results["validation"]["ndcg@10"], results["best"]) == (None, None)
     assert results["test"]["ndcg@10"] > 0
 
@@ -329,7 +315,7 @@ REFUSALS = [
         ("model.kind=sasrec", "data.max_length=6", "data.window_step=7"),
         "data.window_step = 7 leaves events between windows of",
     ),
-    (("model.kind=sasrec", "mask.frac=0.1"), r"\[mask\] does nothing for model.kind = sasrec"),
+    (("model.kind=sasrec", "mask.mask_prob=0.1"), r"\[mask\] does nothing for model.kind = sasrec"),
     (("model.kind=sasrec", "tables.kind=adam"), r"\[tables\] moves the rows that a batch has touched"),
     (("model.kind=sasrec", "loss.num_sampled=5"), "loss.num_sampled = 5 does nothing for loss.kind = full"),
     (
@@ -343,7 +329,7 @@ REFUSALS = [
     (("model.kind=sasrec", "stop.target_auroc=0.5"), "lists have no AUROC"),
     (("model.kind=sasrec", "stop.patience=2"), "stop.patience = 2 needs evaluations on the way"),
     (("model.kind=dlrm",), "model.kind = 'dlrm' is not a sequence model"),
-    (("model.kind=sasrec", "model.dropout=0.1"), "model.dropout = 0.1 is not a setting; did you mean"),
+    (("model.kind=sasrec", "model.droput=0.1"), "model.droput = 0.1 is not a setting; did you mean model.dropout?"),
 ]
 
 

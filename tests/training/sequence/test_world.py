@@ -11,23 +11,24 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from recmill.cli.main import main
-from recmill.cli.sequences import read_run_config
 from recmill.errors import ConfigError
+from recmill.recipes.resolve import read_run_config
+from recmill.serve.weights import find_weights
+from recmill.settings.sequences import SequenceConfig
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.checkpoint.saved_tables import SavedTables
-from recmill.training.loop.run import find_best_model
+from recmill.training.sequence.job import SequenceJob
 from recmill.training.sequence.sharding import spread_kind
-from recmill.training.sequence.task import open_sequence_task
-from recmill.world import Group, World
+from recmill.world import World
 from tests.laws.world import assert_same_world, train_with
-from tests.training.sequence.test_job import TINY, make_world, resolve
+from tests.training.sequence.worlds import TINY, make_world, open_task, resolve
 
 # 200 windows in each of 8 epochs are 123 batches of 13, which two processes cannot share evenly, and one of 1.
 SETTINGS = (
     *TINY,
     "data.global_batch=13",
     "data.eval_batch=64",
-    "model.attention_dropout_frac=0.1",
+    "model.attention_dropout=0.1",
     # Calm: Adam takes whole steps along gradients that are rounding errors, and a ReLU is all or nothing at zero.
     "dense.eps=0.001",
     "model.activation=gelu",
@@ -37,7 +38,7 @@ SETTINGS = (
     "cadence.keep_ledger=true",
 )
 SAMPLED = ("loss.kind=sampled", "loss.num_sampled=20")
-COUNTED = ("model.item_init=neighbours", "model.transition_weight=1.0", "model.transition_events=3")
+COUNTED = ("model.item_init=co_occurrence", "model.transition_weight=1.0", "model.transition_events=3")
 AVERAGED = ("average.from_step=5", "average.every_steps=7", "average.recent_frac=0.3")
 NOT_AVERAGED = ("average.from_step=0", "average.every_steps=1", "average.recent_frac=1.0")  # as a recipe may be
 SLOW = ("schedule.warmup_steps=1000",)  # of BERT4Rec, whose losses part by 1.04e-5 at one of 124 steps of full size
@@ -108,12 +109,16 @@ def test_two_processes_are_as_one(kind: str, data_dir: Path, tmp_path: Path) -> 
 
 def assert_same_verdict(run_dir: Path) -> None:
     """One process ranks for all users, with the weights that several have saved, as those did."""
-    task, results = open_sequence_task(read_run_config(run_dir)), json.loads((run_dir / "results.json").read_text())
+    config, results = read_run_config(run_dir), json.loads((run_dir / "results.json").read_text())
+    assert isinstance(config, SequenceConfig)
+    task = open_task(config)
     read_model(run_dir / "model", task.state)
     for split in ("validation", "test"):
         assert task.evaluate(split).as_dict() == results[split]
-    read_model(find_best_model(run_dir), task.state)  # of which the network without transitions is told
-    assert task.judge_baselines("test") == results["baselines"]
+    best = find_weights(run_dir, "best")
+    read_model(best.directory, task.state)  # of which the network without transitions is told
+    weights = "last" if best.directory.name == "model" else "best"
+    assert task.evaluate_baselines("test", weights) == results["baselines"]
 
 
 GOING_ON = ("stop.max_steps=30", "stop.max_steps=60", "stop.max_steps=90", "stop.max_steps=0")
@@ -196,5 +201,7 @@ def test_who_keeps_the_item_vectors(data_dir: Path) -> None:
 
 
 def test_more_processes_than_windows_are_refused(data_dir: Path) -> None:
-    with pytest.raises(ConfigError, match=r"17 processes share data.global_batch = 16 windows"):
-        open_sequence_task(resolve(data_dir, "model.kind=sasrec"), Group(World(size=17)))
+    config = resolve(data_dir, "model.kind=sasrec")
+    job = SequenceJob(config)
+    with job.opened(), pytest.raises(ConfigError, match=r"17 processes share data.global_batch = 16 windows"):
+        job.refuse_unfit(World(size=17))

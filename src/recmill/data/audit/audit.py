@@ -1,8 +1,8 @@
 """What is wrong with the data, before anyone trains on it: one pass over raw rows, in bounded memory.
 
 1. An `Audit` takes raw columns, chunk by chunk and in their order, whether they come from text or from elsewhere.
-2. Every column has a state of its own (`profile.py`), and so have the rows (their hashes, in a `Tally`). Threads share
-   out the columns of a chunk, never the rows of a column: what is found does not depend on how many there are.
+2. Every column has a state of its own (`profile.py`), and so have the rows (their hashes, in a `HashTally`). Threads
+   share out the columns of a chunk, never the rows of a column: what is found does not depend on how many there are.
 3. At most 10 MiB per category, 5 MiB per dense column, 160 MiB for the row hashes (a table that grows, or is told,
    takes twice that for a moment) and some chunks of 8 MiB of text: half a GiB for Criteo's columns, however many rows.
 """
@@ -19,17 +19,17 @@ import numpy as np
 
 from recmill.data.audit.profile import CategoryColumn, DenseColumn
 from recmill.data.audit.report import AuditReport, BadLines, Limits, PreparedFacts, SplitFacts, describe_rows
-from recmill.data.audit.tally import EMPTY, Tally, Words, keys_of_numbers
+from recmill.data.audit.tally import EMPTY, HashTally, Words, keys_of_numbers
 from recmill.data.logs.opening import open_log
 from recmill.data.logs.parquet_file import RawSource
 from recmill.data.logs.raw import MAX_BAD_LINES, BadLine, RawChunk, compile_reader, empty_raw, read_chunks
-from recmill.data.logs.split import whole
-from recmill.data.stream.text_reader import BadRowPolicy
+from recmill.data.logs.split import find_days, find_files, whole
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64
 from recmill.settings.columns import Schema
+from recmill.settings.data import BadRowPolicy
 
 AuditedSplit = Literal["train", "test"]
 
@@ -80,7 +80,7 @@ class Audit:
         kinds = {column.name: column.kind for column in schema.columns}
         self._dense = [DenseColumn(name) for name in schema.dense_names]
         self._categories = [CategoryColumn(name, kinds[name.split("[")[0]]) for name in schema.slot_names]
-        self._rows = Tally(max_row_hashes, "sample")
+        self._rows = HashTally(max_row_hashes, "sample")
         self._facts: dict[AuditedSplit, SplitFacts] = {"train": SplitFacts(), "test": SplitFacts()}
 
     def take(self, raw: RawColumns, split: AuditedSplit) -> None:
@@ -134,7 +134,7 @@ def _equal_columns(columns: Sequence[DenseColumn | CategoryColumn]) -> tuple[tup
 def refuse_no_threads(threads: int) -> None:
     """Complain unless someone is there to do the work."""
     if threads < 1:
-        raise ConfigError(f"--threads {threads} is refused: it is 1 or more")
+        raise ConfigError(f"--threads {threads} is rejected: it is 1 or more")
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,29 @@ def compile_audit(schema: Schema) -> None:
     """The same of the kernels that look at raw columns."""
     with ThreadPoolExecutor(1) as pool:
         Audit(schema, pool, max_row_hashes=1).take(empty_raw(0, schema), "train")
+
+
+def find_audit_input(
+    data: Path,
+    files: Sequence[str],
+    test_files: Sequence[str],
+    schema: Schema,
+    bad_rows: BadRowPolicy,
+    threads: int,
+) -> AuditInput:
+    """The last day tests and the others train, unless patterns are given; a single file is all for training."""
+    if test_files and not files:
+        raise ConfigError("--test-files needs --files, which names the training files")
+    if data.is_file():
+        if files:
+            raise ConfigError(f"--data {data} is a file; --files needs the directory in which it lies")
+        train, test = [data], list[Path]()
+    elif files:
+        train, test = find_files(data, files, "--files"), find_files(data, test_files, "--test-files")
+    else:
+        days = find_days(data)
+        train, test = (days[:-1], days[-1:]) if len(days) > 1 else (days, [])
+    return AuditInput(tuple(train), tuple(test), schema, bad_rows, threads)
 
 
 def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], None] | None = None) -> AuditReport:

@@ -17,11 +17,11 @@ from recmill.data.audit.audit import Audit, AuditedSplit
 from recmill.data.audit.report import AuditReport, Limits, PreparedFacts
 from recmill.data.batch import Columns
 from recmill.data.logs.raw import read_ahead
-from recmill.data.logs.split import SPLIT_NAMES, SplitName
 from recmill.data.prepared.directory import Facts, Prepared, RowSegment
 from recmill.data.text.fields import ABSENT_CATEGORY, RawColumns
 from recmill.files import MANIFEST
 from recmill.settings.columns import Schema
+from recmill.settings.data import SPLIT_NAMES, SplitName
 
 CHUNK_ROWS = 1 << 15
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.audit.heavy import HeavyValues
-from recmill.data.audit.tally import EMPTY, Tally, Words, keys_of_numbers, numbers_of_keys
+from recmill.data.audit.tally import EMPTY, HashTally, Words, keys_of_numbers, numbers_of_keys
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64
 
@@ -92,7 +92,7 @@ class DenseColumn:
     def __init__(self, name: str, *, max_numbers: int = MAX_NUMBERS) -> None:
         self.name = name
         self.fingerprint = 0
-        self._tally = Tally(max_numbers, "round")
+        self._tally = HashTally(max_numbers, "round")
         self._low, self._high = np.int64(2**63 - 1), np.int64(-(2**63))
 
     def add(self, numbers: NDArray[np.float64], codes: NDArray[np.uint8], places: Words) -> None:
@@ -132,7 +132,7 @@ class CategoryColumn:
         self.name, self._kind = name, kind
         self.fingerprint = 0
         self._heavy = HeavyValues()
-        self._tally = Tally(max_values, "sample", heavy=self._heavy)
+        self._tally = HashTally(max_values, "sample", heavy=self._heavy)
 
     def add(self, values: Words, codes: NDArray[np.uint8], places: Words) -> None:
         """Take some rows."""

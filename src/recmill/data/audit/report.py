@@ -4,9 +4,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recmill.data.audit.profile import CategoryProfile, DenseProfile
-from recmill.data.audit.tally import Tally
-from recmill.data.logs.split import SplitName
+from recmill.data.audit.tally import HashTally
 from recmill.errors import ConfigError
+from recmill.observe.html import html_table
+from recmill.settings.data import SplitName
 
 LEAK_AUROC = 0.95  # no honest column alone tells clicks from others so well
 
@@ -20,9 +21,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not 0 < self.coverage_frac <= 1:
-            raise ConfigError(f"--coverage {self.coverage_frac} is refused: it is above 0 and at most 1")
+            raise ConfigError(f"--coverage {self.coverage_frac} is rejected: it is above 0 and at most 1")
         if not 0 <= self.max_overlap_frac <= 1:
-            raise ConfigError(f"--max-overlap {self.max_overlap_frac} is refused: it is 0 to 1")
+            raise ConfigError(f"--max-overlap {self.max_overlap_frac} is rejected: it is 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,15 @@ class AuditReport:
         return tuple(found)
 
     @property
+    def findings(self) -> tuple[str, ...]:
+        """Everything noteworthy, what forbids training on the data first."""
+        return (*self.reasons, *self.notes)
+
+    def _repr_html_(self) -> str:
+        rows = [("wrong", reason) for reason in self.reasons] + [("note", note) for note in self.notes]
+        return html_table(("", "finding"), rows or [("", "nothing found that forbids training on this")])
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is worth knowing and does not forbid training."""
         train, test, rows = self.train, self.test, self.rows
@@ -170,7 +180,7 @@ class AuditReport:
         }
 
 
-def describe_rows(tally: Tally, train: SplitFacts, test: SplitFacts) -> RowFacts:
+def describe_rows(tally: HashTally, train: SplitFacts, test: SplitFacts) -> RowFacts:
     """What row hashes tell, counted with the codes 2 · is_test + label."""
     _, counts = tally.entries()
     in_train, in_test = counts[:, :2], counts[:, 2:]

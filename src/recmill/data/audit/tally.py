@@ -1,6 +1,6 @@
 """Counts per value in bounded memory: exact while the values are few, then of a sample or of coarser values.
 
-1. A `Tally` is a hash table from 64-bit keys to four counts, one for each code a row may have.
+1. A `HashTally` is a hash table from 64-bit keys to four counts, one for each code a row may have.
 2. When a table of the largest size is full, it is thinned by one level. Categories are sampled: level l keeps the
    values whose hash ends in l zero bits, 1 in 2^l, with all their rows (Flajolet's adaptive sampling: unlike
    HyperLogLog it knows the counts of its values, and so what covers the rows and what gives the label away).
@@ -102,7 +102,7 @@ def _new_slots(capacity: int, missing: NDArray[np.int64]) -> Slots:
     return Slots(np.full(capacity, EMPTY), np.zeros((capacity, NUM_CODES), np.int64), missing)
 
 
-class Tally:
+class HashTally:
     """Counts of rows per key and code, of at most `max_keys` (a power of two) keys: 80 bytes for each at the most."""
 
     def __init__(self, max_keys: int, thinning: Thinning, *, heavy: HeavyValues | None = None) -> None:

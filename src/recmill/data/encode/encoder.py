@@ -6,7 +6,6 @@ from recmill.data.batch import Columns
 from recmill.data.encode.transforms import (
     CategoryPlan,
     DensePlan,
-    Encoding,
     category_plan,
     dense_plan,
     encode_categories,
@@ -16,9 +15,10 @@ from recmill.data.encode.vocabulary import NO_LOOK_UP, LookUp, Vocabulary, look_
 from recmill.data.text.fields import RawColumns
 from recmill.jit import njit
 from recmill.settings.columns import Schema
+from recmill.settings.encoding import Encoding
 
 
-class Encoder(NamedTuple):
+class RowEncoder(NamedTuple):
     """What the kernel needs: the plans of the columns, and whether a vocabulary stands for those of the categories."""
 
     dense: DensePlan
@@ -29,9 +29,9 @@ class Encoder(NamedTuple):
 
 def build_encoder(
     schema: Schema, encoding: Encoding, table_rows: tuple[int, ...], vocabulary: Vocabulary | None
-) -> Encoder:
+) -> RowEncoder:
     """For the columns of a schema, and tables of these sizes."""
-    return Encoder(
+    return RowEncoder(
         dense_plan(encoding, schema),
         category_plan(encoding, schema, table_rows),
         vocabulary.plan(schema) if vocabulary else NO_LOOK_UP,
@@ -40,7 +40,7 @@ def build_encoder(
 
 
 @njit(nogil=True, cache=True)
-def encode_rows(raw: RawColumns, num_rows: int, encoder: Encoder, out: Columns, at: int) -> None:
+def encode_rows(raw: RawColumns, num_rows: int, encoder: RowEncoder, out: Columns, at: int) -> None:
     """The first so many raw rows, to their place among the encoded."""
     encode_dense(raw.numbers[:num_rows], encoder.dense, out.dense[at : at + num_rows])
     if encoder.use_look_up:

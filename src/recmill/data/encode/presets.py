@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from recmill.data.encode.counts import Selection
-from recmill.data.encode.transforms import Encoding
-from recmill.data.events.schema import EVENT_PRESETS
 from recmill.errors import ConfigError
+from recmill.settings.encoding import Encoding
+from recmill.settings.events import EVENT_PRESETS
 
 MLPERF_CAP = 40_000_000
 
@@ -110,7 +110,7 @@ def find_preset(name: str) -> Preset:
 def adjust_preset(
     preset: Preset, *, min_count: int | None = None, max_values: int | None = None, modulo: int | None = None
 ) -> Preset:
-    """The preset with other numbers than its own; those it has no use for are refused."""
+    """The preset with other numbers than its own; those it has no use for are rejected."""
     numbers = {"--min-count": min_count, "--max-values": max_values, "--modulo": modulo}
     given = {option: number for option, number in numbers.items() if number is not None}
     rule = preset.vocabulary

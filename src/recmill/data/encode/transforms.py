@@ -11,7 +11,7 @@ text, whose seed is XXH64 of i as four bytes with Spark's seed 42. Of upper-case
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from recmill.data.text.swar import encode_hex8
 from recmill.errors import ConfigError
 from recmill.jit import njit, uint32, uint64
 from recmill.seeds import mix64, stream_key
-from recmill.settings.columns import Column, DenseTransform, MissingCategory, Schema
-from recmill.settings.tree import Settings
+from recmill.settings.columns import Column, Schema
+from recmill.settings.encoding import Encoding
 
 # How a category value becomes a row: the codes the kernel knows.
 MODULO, HASH, XXHASH64 = range(3)
@@ -35,25 +35,6 @@ _TWO_32 = np.uint64(1 << 32)
 
 # Most dense values are small counts; their logarithms are read from a table that stays in the first-level cache.
 _LOG_TABLE = np.array([0.0, *(math.log(i) for i in range(1, 4096))]).astype(np.float32)
-
-
-class Encoding(Settings):
-    """How raw columns become numbers and rows; the defaults are recmill's own."""
-
-    dense: DenseTransform = "log(x+3)"
-    dense_min: float | None = None  # the minimum of log(x-min+2), over all files
-    dense_missing: float = 0.0  # the x that an empty field stands for
-    category: Literal["modulo", "hash", "xxhash64", "vocabulary"] = "modulo"  # a vocabulary is for all columns or none
-    # own_row is row 0 and last_row the last one, which no value shares; value_zero the row of the value 0
-    category_missing: MissingCategory = "own_row"
-
-    def model_post_init(self, _context: object) -> None:
-        """Refuse settings that contradict each other."""
-        if (self.dense == "log(x-min+2)") != (self.dense_min is not None):
-            raise ConfigError(
-                f"encoding.dense_min is {self.dense_min} and encoding.dense is {self.dense!r}: "
-                "the minimum is needed by 'log(x-min+2)' and by nothing else"
-            )
 
 
 class DensePlan(NamedTuple):

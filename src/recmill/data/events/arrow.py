@@ -1,21 +1,19 @@
 """Sequences as Arrow files, mapped into memory as they are: one of users with their events, one of items."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recmill.data.events.grouping import Places
 from recmill.data.events.schema import read_int
 from recmill.data.events.windows import Sequences
 from recmill.errors import DataError
-from recmill.files import finished_file
 
 # Of users: ids (U, K), 0 where there is no item left, and their scores.
 Lists = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -53,7 +51,7 @@ def _open(path: Path) -> Any:
         raise DataError(f"{path} is damaged: {error}; prepare the data anew") from None
 
 
-class Vocabulary:
+class Catalogue:
     """The users and items of a prepared directory by the names they had in the files."""
 
     def __init__(self, users: Any, items: Any) -> None:
@@ -80,40 +78,39 @@ class Vocabulary:
         found: NDArray[np.int64] = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
         return found
 
-    def user_name(self, user: int) -> int | str:
-        """What the files call a user."""
-        name: int | str = self._users[user].as_py()
-        return name
+    def user_names(self) -> list[int | str]:
+        """What the files call the users."""
+        names: list[int | str] = self._users.to_pylist()
+        return names
 
     def item_names(self, ids: Sequence[int]) -> list[int | str]:
         """What the files call some items."""
         names: list[int | str] = self._items.take(pa.array([i - 1 for i in ids], pa.int64())).to_pylist()
         return names
 
-    def write_lists(
-        self, path: Path, blocks: Iterable[tuple[NDArray[np.int64] | list[str], Lists]], *, are_new: bool = False
-    ) -> int:
-        """Parquet with a row for each user and place: user, rank, item, score; how many users.
+    def lists_schema(self, *, are_new: bool = False) -> Any:
+        """Of a table with a row for each user and place: user, rank, item, score."""
+        user_type = pa.string() if are_new else self._users.type
+        return pa.schema(
+            [("user", user_type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
+        )
 
-        Users are numbers of known ones or, if they are new, names. Places without an item are left out.
+    def lists_table(self, users: NDArray[np.int64] | list[str], lists: Lists) -> Any:
+        """The lists of some users as such a table: numbers of known users, or names of new ones.
+
+        Places without an item are left out.
         """
-        user_type, num_users = pa.string() if are_new else self._users.type, 0
-        names = [("user", user_type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
-        schema = pa.schema(names)
-        with finished_file(path) as scratch, pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
-            for users, (lists_UK, scores_UK) in blocks:
-                num_users += len(users)
-                is_item = lists_UK.ravel() > 0
-                user_names = pa.array(users, user_type) if are_new else self._users.take(pa.array(users))
-                ranks = np.tile(np.arange(1, lists_UK.shape[1] + 1, dtype=np.int32), len(users))
-                columns = [
-                    user_names.take(pa.array(np.repeat(np.arange(len(users)), lists_UK.shape[1])[is_item])),
-                    pa.array(ranks[is_item]),
-                    self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
-                    pa.array(scores_UK.ravel()[is_item]),
-                ]
-                writer.write_table(pa.table(columns, schema=schema))
-        return num_users
+        lists_UK, scores_UK = lists
+        are_new, is_item = isinstance(users, list), lists_UK.ravel() > 0
+        names = pa.array(users, pa.string()) if are_new else self._users.take(pa.array(users))
+        ranks = np.tile(np.arange(1, lists_UK.shape[1] + 1, dtype=np.int32), len(users))
+        columns = [
+            names.take(pa.array(np.repeat(np.arange(len(users)), lists_UK.shape[1])[is_item])),
+            pa.array(ranks[is_item]),
+            self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
+            pa.array(scores_UK.ravel()[is_item]),
+        ]
+        return pa.table(columns, schema=self.lists_schema(are_new=are_new))
 
 
 def _as_value(name: str, kind: Any) -> int | str | None:
@@ -121,7 +118,7 @@ def _as_value(name: str, kind: Any) -> int | str | None:
     return read_int(name) if pa.types.is_integer(kind) else name
 
 
-def open_sequences(directory: Path) -> tuple[Sequences, NDArray[np.int64], Vocabulary]:
+def open_sequences(directory: Path) -> tuple[Sequences, NDArray[np.int64], Catalogue]:
     """The sequences, mapped; how often each item occurs in training events; and the names."""
     users, items = _open(directory / SEQUENCES), _open(directory / ITEMS)
     lists = users.column("events")
@@ -129,4 +126,4 @@ def open_sequences(directory: Path) -> tuple[Sequences, NDArray[np.int64], Vocab
     sequences = Sequences(
         lists.values.to_numpy(), lists.offsets.to_numpy(), train_lengths, validation_at, test_at, items.num_rows
     )
-    return sequences, items.column("count").to_numpy(), Vocabulary(users.column("user"), items.column("item"))
+    return sequences, items.column("count").to_numpy(), Catalogue(users.column("user"), items.column("item"))

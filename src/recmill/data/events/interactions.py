@@ -10,10 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recmill.data.events.grouping import count_codes
-from recmill.data.events.schema import MICROSECONDS, BadEvent, EventRules, EventSchema, parse_lines, way_out
+from recmill.data.events.schema import MICROSECONDS, BadEvent, parse_lines, way_out
 from recmill.data.logs.text_file import Segment
-from recmill.data.stream.text_reader import BadRowPolicy
 from recmill.errors import DataError
+from recmill.settings.data import BadRowPolicy
+from recmill.settings.events import EventRules, EventSchema
 
 _TYPES: dict[str, type[pl.DataType]] = {"int": pl.Int64, "float": pl.Float64, "string": pl.String}
 # Integers so close together are counted and coded by a table of all numbers between them: no hashing, no sorting.

@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.events import grouping, interactions
-from recmill.data.events.arrow import Vocabulary, open_sequences, write_items, write_sequences
-from recmill.data.events.schema import EventRules, EventSchema, choose_schema, find_event_files
+from recmill.data.events.arrow import Catalogue, open_sequences, write_items, write_sequences
+from recmill.data.events.schema import choose_schema, find_event_files
 from recmill.data.events.windows import PAD, UNKNOWN, Sequences
 from recmill.data.logs.text_file import Segment, Source
+from recmill.data.prepared.manifest import SEQUENCES_FORMAT, prepared_kind
 from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
-from recmill.data.stream.text_reader import BadRowPolicy
 from recmill.errors import DataError
 from recmill.files import (
     MANIFEST,
-    is_prepared,
+    is_of_recmill,
     read_manifest,
     refuse_occupied,
     replace_dir,
@@ -38,8 +38,9 @@ from recmill.files import (
     write_atomic,
     write_manifest,
 )
+from recmill.settings.data import BadRowPolicy
+from recmill.settings.events import EventRules, EventSchema
 
-FORMAT = "recmill sequences 1"
 _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 20  # of Parquet
 _NO_LIMIT = 2**31 - 1
@@ -68,7 +69,7 @@ class EventJob:
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
     paths = find_event_files(job.data)
-    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_prepared, inputs=paths)
+    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths)
     require_free_space(job.out_dir.parent, 3 * sum(path.stat().st_size for path in paths), f"preparing {job.out_dir}")
     preparation = _Preparation(job, paths, overwrite=overwrite)
     try:
@@ -287,7 +288,7 @@ class _Preparation:
         names = ("recmill", "numpy", "polars", "pyarrow")
         versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
         plan = {key: self._plan[key] for key in ("preset", "schema", "rules", "sources")}
-        write_manifest(directory, format=FORMAT, **plan, **facts, versions=versions)
+        write_manifest(directory, format=SEQUENCES_FORMAT, **plan, **facts, versions=versions)
         replace_dir(directory, job.out_dir)
         shutil.rmtree(job.work_dir)
         manifest: Record = json.loads((job.out_dir / MANIFEST).read_text())
@@ -320,27 +321,19 @@ def describe(facts: Record, preset: str, rules: EventRules) -> str:
     return "\n".join(lines)
 
 
-def holds_sequences(directory: Path) -> bool:
-    """Whether this is a directory of prepared sequences."""
-    try:
-        return bool(json.loads((directory / MANIFEST).read_text()).get("format") == FORMAT)
-    except (OSError, ValueError):
-        return False
-
-
 @dataclass(frozen=True)
 class PreparedSequences:
     """A prepared directory, opened: nothing is in memory before it is looked at."""
 
     sequences: Sequences
     item_counts: NDArray[np.int64]
-    vocabulary: Vocabulary
+    catalogue: Catalogue
     manifest: Record
 
 
 def open_prepared_sequences(directory: Path, *, verify: bool = False) -> PreparedSequences:
     """What `prepare_events` wrote, or a complaint about the directory."""
-    if not holds_sequences(directory):
+    if prepared_kind(directory) != "sequences":
         raise DataError(
             f"{directory} holds no prepared sequences; `recmill prepare --preset goodreads|movielens|user-item|events "
             "--data FILE --out DIR` writes some"

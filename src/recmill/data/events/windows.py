@@ -20,14 +20,13 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from recmill.data.batch import Cursor, Position
 from recmill.data.stream.stream import Part
 from recmill.errors import DataError
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64, rng, stream_key
-from recmill.settings.tree import Settings
+from recmill.settings.sequences import Masking
 
 # Legend: B windows of a batch, N events in them.
 
@@ -36,16 +35,6 @@ UNKNOWN = -1  # a held-out event with an item that no training event has
 Task = Literal["next", "masked"]
 Heldout = Literal["validation", "test"]
 _ONLY_LAST, _FALLBACK, _REPLACE, _RANDOM = (uint64(i) << uint64(40) for i in (1, 2, 3, 4))
-
-
-class Masking(Settings):
-    """Which events of a window are hidden, to be guessed from the others; drawn afresh in every epoch."""
-
-    frac: float = Field(default=0.2, gt=0, lt=1)
-    last: bool = False  # the newest event always too, as the published example does
-    only_last_frac: float = Field(default=0.0, ge=0, le=1)  # of windows: the newest event and no other
-    # Of hidden events 80 % show the mask, 10 % another item and 10 % themselves, as BERT does; otherwise all the mask.
-    replace: bool = False
 
 
 class Sequences(NamedTuple):
@@ -270,9 +259,9 @@ class WindowStream:
             )
         self._rule = _Rule(
             np.uint64(stream_key(order.seed, "mask")),
-            masking.frac,
+            masking.mask_prob,
             masking.last,
-            masking.only_last_frac,
+            masking.only_last_prob,
             masking.replace,
             sequences.num_items,
         )

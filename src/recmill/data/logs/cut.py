@@ -42,7 +42,7 @@ def cut_file(path: Path, out_dir: Path, *, num_parts: int, part_rows: int, overw
     """
     for option, value in (("--parts", num_parts), ("--rows", part_rows)):
         if value < 1:
-            raise ConfigError(f"{option} {value} is refused: it is 1 or more")
+            raise ConfigError(f"{option} {value} is rejected: it is 1 or more")
     refuse_occupied(out_dir, overwrite=overwrite, inputs=[path])
     source = Source(path)
     try:

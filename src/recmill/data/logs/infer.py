@@ -35,7 +35,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Table:
+class SampleTable:
     """The fields of a sample: names, and the values of every column."""
 
     names: list[str]
@@ -77,7 +77,7 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
         **{n: guess.note for n, guess in zip(table.names, guesses, strict=True)},
     }
     preface = [f"A first guess by `recmill schema infer` from {table.num_rows:,} lines: look at every line of it."]
-    preface += ["Lines end in CR LF, which is refused: convert the files with `sed -i 's/\\r$//'`."] if has_cr else []
+    preface += ["Lines end in CR LF, which is rejected: convert the files with `sed -i 's/\\r$//'`."] if has_cr else []
     return render(schema, preface, notes)
 
 
@@ -140,7 +140,7 @@ def _fields(lines: Sequence[str], separator: str, quoted: bool) -> list[list[str
         raise DataError(f"a line cannot be split into quoted fields: {error}") from None
 
 
-def read_table(files: Sequence[Sequence[str]], separator: str, quoted: bool) -> Table:
+def read_table(files: Sequence[Sequence[str]], separator: str, quoted: bool) -> SampleTable:
     """The fields of all lines that have as many as most, without the headers."""
     rows_of = [_fields(file, separator, quoted) for file in files if file]
     counts = Counter(len(row) for rows in rows_of for row in rows)
@@ -155,7 +155,7 @@ def read_table(files: Sequence[Sequence[str]], separator: str, quoted: bool) -> 
     names = first if has_header else [f"column_{place}" for place in range(1, width + 1)]
     if len(set(names)) < width or not all(names):
         raise DataError(f"the header {names} names a column twice or not at all; give every column a name of its own")
-    return Table(names, [list(column) for column in zip(*rows, strict=True)], has_header)
+    return SampleTable(names, [list(column) for column in zip(*rows, strict=True)], has_header)
 
 
 def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
@@ -170,7 +170,7 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return len(set(first)) == len(first) and not any(f in column for f, column in zip(first, columns, strict=True))
 
 
-def guess_columns(table: Table, separator: str, label: str | None) -> list[Guess]:
+def guess_columns(table: SampleTable, separator: str, label: str | None) -> list[Guess]:
     """Role, kind and more of every column."""
     label_name, why = guess_label(table, label)
     return [
@@ -179,7 +179,7 @@ def guess_columns(table: Table, separator: str, label: str | None) -> list[Guess
     ]
 
 
-def guess_label(table: Table, wanted: str | None) -> tuple[str | None, str]:
+def guess_label(table: SampleTable, wanted: str | None) -> tuple[str | None, str]:
     """The label's name, if there is one, and why it is it."""
     binary = [n for n, values in zip(table.names, table.columns, strict=True) if set(values) == {"0", "1"}]
     if wanted is not None:

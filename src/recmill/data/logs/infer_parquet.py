@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recmill.data.logs.infer import (
     Guess,
-    Table,
+    SampleTable,
     guess_column,
     guess_kind,
     guess_label,
@@ -70,7 +70,7 @@ def _guess_label(samples: dict[str, "Sample"], wanted: str | None) -> tuple[str 
     if wanted in samples and wanted not in numbers:
         raise DataError(f"--label {wanted}: a label is a number, 0 or 1; this column is {samples[wanted].type_name}")
     columns = [[written(value) for value in sample.values] for sample in numbers.values()]
-    return guess_label(Table(list(numbers), columns, has_header=False), wanted)
+    return guess_label(SampleTable(list(numbers), columns, has_header=False), wanted)
 
 
 def guess_typed(name: str, sample: "Sample") -> Guess:

@@ -16,6 +16,7 @@ from recmill.data.stream.text_reader import WORKSPACE_ROWS
 from recmill.data.text.cells import compile_cells
 from recmill.data.text.fields import RawColumns, Workspace
 from recmill.data.text.kernel import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
+from recmill.data.text.layout import layout_of
 from recmill.data.text.reference import BadRow, Row, read_row
 from recmill.jit import njit
 from recmill.settings.columns import Schema
@@ -104,7 +105,7 @@ def _read_parquet(segment: ParquetSegment) -> RawChunk:
 def _read_text(segment: Segment, schema: Schema) -> RawChunk:
     source, at = segment.source, segment.start
     room = empty_raw(_count_room(segment, schema), schema)
-    layout, work = schema.layout(), _workspace(schema)
+    layout, work = layout_of(schema), _workspace(schema)
     body_stop = source.last_line_start(segment.start, segment.stop)
     row, num_lines, bad = 0, 0, list[tuple[int, BadRow]]()
     while at < segment.stop:
@@ -155,7 +156,7 @@ def compile_reader(schema: Schema) -> None:
         return
     nothing = np.frombuffer(b"", np.uint8)  # read-only, as the bytes of a mapped file are
     count_lines(nothing, 0, 0)
-    _read_range(nothing, 0, 0, schema.layout(), _workspace(schema), empty_raw(0, schema), 0)
+    _read_range(nothing, 0, 0, layout_of(schema), _workspace(schema), empty_raw(0, schema), 0)
 
 
 def _count_room(segment: Segment, schema: Schema) -> int:

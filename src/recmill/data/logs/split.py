@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Literal, overload
+from typing import overload
 
 import numpy as np
 
@@ -13,11 +13,7 @@ from recmill.data.logs.parquet_file import ParquetSegment, RawSegment, RawSource
 from recmill.data.logs.text_file import COMPRESSED, Segment, Source
 from recmill.data.text.kernel import NEWLINE, count_lines
 from recmill.errors import DataError
-
-SplitName = Literal["train", "validation", "test"]
-SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
-# Of rows that are halved, what the first half is for; it has the odd row. TorchRec validates on it, OneFlow tests.
-FirstHalf = Literal["validation", "test"]
+from recmill.settings.data import SPLIT_NAMES, FirstHalf, SplitName
 
 PARQUET = ".parquet"
 _FAR_BYTES = 64 << 20

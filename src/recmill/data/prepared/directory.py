@@ -11,20 +11,18 @@ from typing import Any, Protocol
 
 from recmill.data.batch import Columns, empty_columns, join_columns
 from recmill.data.encode.counts import Selection
-from recmill.data.encode.transforms import Encoding
-from recmill.data.logs.split import SPLIT_NAMES, FirstHalf, SplitName
-from recmill.data.prepared.npy import Access, NpyLayout, NpyTable
+from recmill.data.prepared.manifest import ROWS_FORMAT, read_rows_manifest
+from recmill.data.prepared.npy import NpyLayout, NpyTable
 from recmill.data.prepared.npz import MultiHotTable
 from recmill.data.prepared.sinks import Subsets
-from recmill.data.stream.multi_hot import MultiHot
 from recmill.data.stream.text_reader import Block
 from recmill.errors import DataError
 from recmill.files import MANIFEST, read_manifest, replace_dir, write_atomic, write_manifest
 from recmill.settings.columns import Schema
+from recmill.settings.data import SPLIT_NAMES, Access, FirstHalf, SplitName
+from recmill.settings.encoding import Encoding
+from recmill.settings.multi_hot import MultiHot
 from recmill.settings.tree import from_tree
-
-FORMAT = "recmill prepared 1"
-VOCABULARY = "vocabulary"
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Facts:
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""
         return {
-            "format": FORMAT,
+            "format": ROWS_FORMAT,
             "store": self.store,
             "preset": self.preset,
             "selection": asdict(self.selection) if self.selection else None,
@@ -72,8 +70,6 @@ class Facts:
     @staticmethod
     def from_json(manifest: dict[str, Any], directory: Path) -> "Facts":
         """What `to_json` wrote, or a complaint about the directory."""
-        if manifest.get("format") != FORMAT:
-            raise DataError(f"{directory / MANIFEST} is of format {manifest.get('format')!r}, expected {FORMAT!r}")
         try:
             return Facts(
                 manifest["store"],
@@ -126,7 +122,7 @@ def describe(facts: Facts) -> str:
         hotness = ",".join(map(str, facts.multi_hot.sizes))
         lines += ["", f"Ids of each column, all but the first drawn ({facts.multi_hot.distribution}): {hotness}."]
     sizes = ",".join(map(str, facts.table_rows))
-    lines += ["", f"Table sizes ({sum(facts.table_rows):,} rows in all):", "", f"    {sizes}", ""]
+    lines += ["", f"StoredTable sizes ({sum(facts.table_rows):,} rows in all):", "", f"    {sizes}", ""]
     dense = ", ".join(f"{k} = {v}" for k, v in facts.encoding.model_dump(exclude_none=True).items())
     lines += [
         f"Encoding: {dense}.",
@@ -144,23 +140,12 @@ def _describe_selection(selection: Selection) -> list[str]:
     return [f"{told}."]
 
 
-def is_prepared(directory: Path) -> bool:
-    """Whether this is a prepared directory rather than one of raw logs."""
-    return (directory / MANIFEST).is_file()
-
-
 def read_facts(directory: Path) -> Facts:
     """What the manifest says, without a look at the files."""
-    if not is_prepared(directory):
-        raise DataError(f"{directory} has no {MANIFEST}: it is not a directory that `recmill prepare` finished")
-    try:
-        manifest = json.loads((directory / MANIFEST).read_text())
-    except (ValueError, OSError) as error:
-        raise DataError(f"{directory / MANIFEST} is damaged: {error}") from None
-    return Facts.from_json(manifest, directory)
+    return Facts.from_json(read_rows_manifest(directory), directory)
 
 
-class Table(Protocol):
+class StoredTable(Protocol):
     """Rows of one file of the store."""
 
     path: Path
@@ -180,7 +165,7 @@ class Table(Protocol):
 class RowSegment:
     """Neighbouring rows of a table; a stream cuts and reads it as it does lines of text."""
 
-    source: Table
+    source: StoredTable
     start: int
     stop: int
 
@@ -219,9 +204,10 @@ class Prepared:
 
     def __init__(self, directory: Path, access: Access = "mapped", *, verify: bool = False) -> None:
         self.directory = directory
-        self.facts = Facts.from_json(read_manifest(directory, verify=verify), directory)
+        self.facts = read_facts(directory)
+        read_manifest(directory, verify=verify)
         names = dict.fromkeys(name for subset in SPLIT_NAMES for name, _, _ in self.facts.subsets[subset])
-        self._tables: dict[str, Table] = {name: self._open(name, access) for name in names}
+        self._tables: dict[str, StoredTable] = {name: self._open(name, access) for name in names}
         self.reader = RowReader(self.facts.layout)
         for subset in SPLIT_NAMES:
             for name, _, stop in self.facts.subsets[subset]:
@@ -229,7 +215,7 @@ class Prepared:
                     path, rows = self._tables[name].path, self._tables[name].num_rows
                     raise DataError(f"{path} has {rows} rows, and {MANIFEST} speaks of {stop}; prepare the data anew")
 
-    def _open(self, name: str, access: Access) -> Table:
+    def _open(self, name: str, access: Access) -> StoredTable:
         if self.facts.multi_hot:
             return MultiHotTable(self.directory, name, self.facts.multi_hot.sizes, access)
         if self.facts.store == "npy":

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from recmill.data.batch import Columns
 from recmill.errors import DataError
 from recmill.files import write_at
+from recmill.settings.data import Access
 
-Access = Literal["mapped", "memory", "streamed"]
 KINDS = ("dense", "sparse", "labels")
 _IDS = {"int32": "<i4", "int64": "<i8"}
 

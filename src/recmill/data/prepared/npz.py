@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
-from recmill.data.prepared.npy import Access, FileRows, NpyFile, NpyLayout, fetch_rows, npy_header, open_array
+from recmill.data.prepared.npy import FileRows, NpyFile, NpyLayout, fetch_rows, npy_header, open_array
 from recmill.data.prepared.stages import Record
 from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.errors import DataError
 from recmill.files import write_at
+from recmill.settings.data import Access
 
 _IDS = np.dtype("<i4")
 _STEP_ROWS = 1 << 14  # widened at once: MLPerf's take 28 MB

@@ -21,7 +21,7 @@ from recmill.data.prepared.npy import NpyLayout
 from recmill.data.text.cells import Cells, Lists, Numbers, Texts, padded
 from recmill.errors import DataError
 from recmill.files import finished_file
-from recmill.settings.columns import KERNEL_KINDS, Column, Schema
+from recmill.settings.columns import ROLE_KINDS, Column, Schema
 
 ROW_GROUP_ROWS = 8192
 
@@ -223,7 +223,7 @@ def _way_out(found: CellType, column: Column) -> str | None:
         return "leave out max_values and inner_separator, or give the inner_separator of a string"
     if found.read_as in TAKEN[column.role, str(column.kind)]:
         return None
-    kinds = [kind for role, kind in KERNEL_KINDS if role == column.role and found.read_as in TAKEN[role, str(kind)]]
+    kinds = [kind for role, kind in ROLE_KINDS if role == column.role and found.read_as in TAKEN[role, str(kind)]]
     if kinds:
         return f'set kind = "{kinds[0]}"'
     return 'cast it when the file is written, or set role = "ignored"'

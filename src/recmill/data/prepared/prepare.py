@@ -26,23 +26,26 @@ import numpy as np
 from recmill.data.batch import Columns
 from recmill.data.encode.counts import CensusFile, PartCensus, merge_column, merge_runs, take_values
 from recmill.data.encode.presets import Preset, adjust_preset, find_preset
-from recmill.data.encode.transforms import Encoding
 from recmill.data.encode.vocabulary import Vocabulary, VocabularyWriter
 from recmill.data.logs.parquet_file import RawSegment
 from recmill.data.logs.raw import compile_reader, read_raw
-from recmill.data.logs.split import SPLIT_NAMES, SplitName, Splits
-from recmill.data.prepared.directory import VOCABULARY, Facts, seal
+from recmill.data.logs.split import Splits
+from recmill.data.prepared.directory import Facts, seal
+from recmill.data.prepared.manifest import VOCABULARY
 from recmill.data.prepared.npy import NpyLayout
 from recmill.data.prepared.sinks import NpySink, Output, ParquetSink, Shuffle, Sink
 from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
-from recmill.data.stream.multi_hot import MultiHot, MultiHotTables
+from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.data.stream.parquet_reader import ParquetReader, build_reader
 from recmill.data.stream.stream import Reader
-from recmill.data.stream.text_reader import BadRowPolicy, TextReader, complain
+from recmill.data.stream.text_reader import TextReader, complain
 from recmill.errors import BadRowError, ConfigError, DataError
-from recmill.files import is_prepared, refuse_occupied, require_free_space
+from recmill.files import is_of_recmill, refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
 from recmill.settings.columns import Schema
+from recmill.settings.data import SPLIT_NAMES, BadRowPolicy, SplitName
+from recmill.settings.encoding import Encoding
+from recmill.settings.multi_hot import MultiHot
 
 StoreName = Literal["npy", "parquet"]
 _PIECE_BYTES = 4 << 20  # text that is read at once
@@ -54,7 +57,7 @@ _PARTS_IN_MEMORY = 40
 
 
 @dataclass(frozen=True)
-class Part:
+class PreparePart:
     """Lines that are read as one: of one file and one subset."""
 
     subset: SplitName
@@ -96,11 +99,11 @@ class PrepareJob:
         return adjust_preset(preset, min_count=self.min_count, max_values=self.max_values, modulo=self.modulo)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PreparePart, ...]:
         """The input in the order of its files: the position of a row is its part's number and its place there."""
         ordered = [(name, segment) for name in self.splits.in_file_order for segment in self.splits.of(name)]
         step = self.part_bytes or min(_MAX_PART_BYTES, max(_MIN_PART_BYTES, self.memory_bytes // _PARTS_IN_MEMORY))
-        return tuple(Part(name, piece) for name, segment in ordered for piece in segment.cut(step))
+        return tuple(PreparePart(name, piece) for name, segment in ordered for piece in segment.cut(step))
 
     @property
     def work_dir(self) -> Path:
@@ -133,7 +136,7 @@ class PrepareJob:
 
 def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
-    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_prepared, inputs=job.paths)
+    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=job.paths)
     keep_freed_memory()  # every piece of text is parsed into as much memory as the one before
     if not job.parts:
         raise DataError("the files hold no line; there is nothing to prepare")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from recmill.data.batch import Columns
-from recmill.data.logs.split import SPLIT_NAMES, SplitName, is_day
+from recmill.data.logs.split import is_day
 from recmill.data.prepared.npy import NpyFile, NpyLayout
 from recmill.data.prepared.npz import MultiHotFile
 from recmill.data.prepared.shuffle import Scatter, place_stretches, read_bucket, row_dtype
 from recmill.data.prepared.stages import Record
 from recmill.data.stream.multi_hot import MultiHotTables
+from recmill.settings.data import SPLIT_NAMES, SplitName
 
 if TYPE_CHECKING:
     from recmill.data.prepared.parquet import ParquetFileWriter

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,55 +22,11 @@ from recmill.data.stream.text_reader import Block
 from recmill.errors import ConfigError
 from recmill.files import require_free_space
 from recmill.jit import njit
-from recmill.settings.columns import MAX_VALUES, Schema
+from recmill.settings.multi_hot import Distribution, MultiHot
 
-Distribution = Literal["uniform", "pareto"]
-MLPERF_SIZES = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
 _PARETO_SHAPE = 0.25
 _INT32 = np.iinfo(np.int32)
 _PIECE_NUMBERS = 1 << 20  # that are drawn at once
-
-
-@dataclass(frozen=True)
-class MultiHot:
-    """How many ids each category column has, and how all but the first are drawn."""
-
-    sizes: tuple[int, ...]
-    distribution: Distribution = "uniform"
-
-    @property
-    def num_slots(self) -> int:
-        """Of all columns together."""
-        return sum(self.sizes)
-
-
-def resolve_sizes(given: object) -> object:
-    """`mlperf` and `3,2,1` as numbers; what is neither is left for others to refuse."""
-    if given == "mlperf":
-        return MLPERF_SIZES
-    if isinstance(given, str):
-        try:
-            return tuple(int(size) for size in given.split(","))
-        except ValueError:
-            raise ConfigError(f"data.multi_hot = {given!r} is neither mlperf nor numbers such as 3,2,1") from None
-    return tuple(given) if isinstance(given, list) else given
-
-
-def refuse_sizes(sizes: Sequence[int], schema: Schema) -> None:
-    """Complain of what does not fit the columns."""
-    columns = schema.of_role("category")
-    if len(sizes) != len(columns):
-        raise ConfigError(
-            f"data.multi_hot has {len(sizes)} numbers; schema {schema.name} has {len(columns)} category columns"
-        )
-    for column, size in zip(columns, sizes, strict=True):
-        if not 1 <= size <= MAX_VALUES:
-            raise ConfigError(f"data.multi_hot gives column {column.name} {size} ids; it can have 1 to {MAX_VALUES}")
-        if column.is_several:
-            raise ConfigError(
-                f"data.multi_hot makes several ids of one, and column {column.name} holds several values already; "
-                "leave out data.multi_hot"
-            )
 
 
 def draw_rows(

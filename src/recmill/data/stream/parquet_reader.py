@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recmill.data.batch import Columns, empty_columns
-from recmill.data.encode.encoder import Encoder, build_encoder, encode_rows
-from recmill.data.encode.transforms import Encoding
+from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.parquet_file import ParquetSegment
-from recmill.data.stream.text_reader import BadRowPolicy, Block, TextReader, complain
+from recmill.data.stream.text_reader import Block, TextReader, complain
 from recmill.data.text.cells import compile_cells
 from recmill.data.text.fields import RawColumns
 from recmill.errors import BadRowError
 from recmill.settings.columns import Schema
+from recmill.settings.data import BadRowPolicy
+from recmill.settings.encoding import Encoding
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class ParquetReader:
     table_rows: tuple[int, ...]
     bad_rows: BadRowPolicy = "fail"
     vocabulary: Vocabulary | None = None
-    encoder: Encoder = field(init=False, repr=False)
+    encoder: RowEncoder = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         encoder = build_encoder(self.schema, self.encoding, self.table_rows, self.vocabulary)

@@ -28,13 +28,14 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.batch import Batch, Columns, Cursor, Position, lanes_in_use
+from recmill.data.batch import Batch, Columns, Cursor, Position
 from recmill.data.stream.ahead import Background, Coming, EagerPool, LazyPool, Pool, ReadAhead
 from recmill.data.stream.lanes import Lanes, compile_deal
 from recmill.data.stream.text_reader import Block
 from recmill.errors import DataError
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64, rng, stream_key
+from recmill.settings.data import lanes_in_use
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,26 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns, empty_columns
-from recmill.data.encode.encoder import Encoder, build_encoder, encode_rows
-from recmill.data.encode.transforms import Encoding
+from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.parquet_file import RawSource
 from recmill.data.logs.split import count_rows
 from recmill.data.logs.text_file import Segment, Source
 from recmill.data.text.fields import RawColumns, Workspace
 from recmill.data.text.kernel import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
+from recmill.data.text.layout import layout_of
 from recmill.data.text.reference import BadRow, Row, read_row
 from recmill.errors import BadRowError
 from recmill.jit import njit
 from recmill.settings.columns import Schema
-
-BadRowPolicy = Literal["fail", "skip"]
+from recmill.settings.data import BadRowPolicy
+from recmill.settings.encoding import Encoding
 
 # So many Criteo rows, their text and all that is noted of them fill 200 KiB: they stay in the second-level cache.
 WORKSPACE_ROWS = 256
@@ -33,7 +33,7 @@ class Plans(NamedTuple):
     """All that turns text into encoded columns."""
 
     layout: Layout
-    encoder: Encoder
+    encoder: RowEncoder
 
 
 @njit(nogil=True, cache=True)
@@ -72,7 +72,7 @@ class TextReader:
 
     def __post_init__(self) -> None:
         encoder = build_encoder(self.schema, self.encoding, self.table_rows, self.vocabulary)
-        object.__setattr__(self, "plans", Plans(self.schema.layout(), encoder))
+        object.__setattr__(self, "plans", Plans(layout_of(self.schema), encoder))
         object.__setattr__(self, "_widths", (len(self.schema.dense_names), self.schema.num_slots))
 
     def compile(self) -> None:

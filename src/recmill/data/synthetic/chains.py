@@ -45,26 +45,26 @@ class ChainSpec(Settings):
     def model_post_init(self, _context: object) -> None:
         """Refuse what cannot be a world."""
         if self.users < 1:
-            raise ConfigError(f"users = {self.users} is refused: give at least 1")
+            raise ConfigError(f"users = {self.users} is rejected: give at least 1")
         if not 3 <= self.min_length <= self.max_length:
             raise ConfigError(
-                f"min_length = {self.min_length} and max_length = {self.max_length} are refused: a user has at least "
+                f"min_length = {self.min_length} and max_length = {self.max_length} are rejected: a user has at least "
                 "3 events, one to learn from, one to validate and one to test"
             )
         if self.items < 2 * self.max_length + LIST_LENGTH:
             raise ConfigError(
-                f"items = {self.items} is refused: nobody meets an item twice, so give at least "
+                f"items = {self.items} is rejected: nobody meets an item twice, so give at least "
                 f"{2 * self.max_length + LIST_LENGTH}"
             )
         if not 0 <= self.noise < 1:
-            raise ConfigError(f"noise = {self.noise} is refused: it is 0 or more and less than 1")
+            raise ConfigError(f"noise = {self.noise} is rejected: it is 0 or more and less than 1")
         if not 1 <= self.rules <= LIST_LENGTH:
-            raise ConfigError(f"rules = {self.rules} is refused: it is 1 to {LIST_LENGTH}")
+            raise ConfigError(f"rules = {self.rules} is rejected: it is 1 to {LIST_LENGTH}")
         if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed} is refused: it is 0 or more")
+            raise ConfigError(f"seed = {self.seed} is rejected: it is 0 or more")
 
 
-class Best(NamedTuple):
+class BestRanking(NamedTuple):
     """What the best order of items scores on average."""
 
     ndcg: float
@@ -75,8 +75,8 @@ class ChainWorld(NamedTuple):
     """What was written: the number of events, and the best possible on the last events but one, and on the last."""
 
     num_events: int
-    validation: Best
-    test: Best
+    validation: BestRanking
+    test: BestRanking
 
 
 def plant_rules(spec: ChainSpec) -> NDArray[np.int64]:
@@ -179,11 +179,11 @@ def write_chains(spec: ChainSpec, out_dir: Path, *, overwrite: bool = False) -> 
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     items = np.empty(int(offsets[-1]), np.int64)
     _walk(rules, spec.noise, key, offsets, items)
-    best = list[Best]()
+    best = list[BestRanking]()
     for behind in (2, 1):
         scores = np.empty((spec.users, 2))
         _best_scores(items, offsets, rules, spec.noise, behind, scores)
-        best.append(Best(*(float(mean) for mean in scores.mean(axis=0))))
+        best.append(BestRanking(*(float(mean) for mean in scores.mean(axis=0))))
     world = ChainWorld(len(items), *best)
     with finished_dir(out_dir, overwrite=overwrite, is_ours=lambda there: (there / WORLD_FILE).is_file()) as directory:
         _write_csv(directory / EVENTS_FILE, spec, lengths, items)

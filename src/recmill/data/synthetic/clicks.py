@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from recmill.data.synthetic import planted
-from recmill.data.synthetic.planted import Floats, Rule, Truth
+from recmill.data.synthetic.planted import Floats, PlantedRule, Truth
 from recmill.errors import ConfigError, DataError
 from recmill.files import finished_dir, require_free_space
 from recmill.metrics import ClickMetrics
@@ -45,15 +45,15 @@ class SynthSpec(Settings):
     def model_post_init(self, _context: object) -> None:
         """Refuse what cannot be a world."""
         if self.days < 1:
-            raise ConfigError(f"days = {self.days} is refused: a log has at least 1 day")
+            raise ConfigError(f"days = {self.days} is rejected: a log has at least 1 day")
         if not self.days <= self.rows < _FIRST_SAMPLE_ROW:
-            raise ConfigError(f"rows = {self.rows} is refused: {self.days} days take {self.days} to 2^62 − 1 rows")
+            raise ConfigError(f"rows = {self.rows} is rejected: {self.days} days take {self.days} to 2^62 − 1 rows")
         if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed} is refused: it is 0 or more")
+            raise ConfigError(f"seed = {self.seed} is rejected: it is 0 or more")
         if not 0 < self.scale <= 1:
-            raise ConfigError(f"scale = {self.scale} is refused: it is above 0 and at most 1, Criteo's own size")
+            raise ConfigError(f"scale = {self.scale} is rejected: it is above 0 and at most 1, Criteo's own size")
         if not 0.001 < self.click_rate < 0.999:
-            raise ConfigError(f"click_rate = {self.click_rate} is refused: it is between 0.001 and 0.999")
+            raise ConfigError(f"click_rate = {self.click_rate} is rejected: it is between 0.001 and 0.999")
 
     def day_rows(self, day: int) -> range:
         """The rows of a day; days differ by at most one."""
@@ -109,7 +109,7 @@ class LastDay(Settings):
     test: Score
 
 
-class World(Settings):
+class ClickWorld(Settings):
     """What world.json tells: the rule, and what the best possible predictors score."""
 
     schema_name: Literal["criteo"] = "criteo"
@@ -136,13 +136,13 @@ class World(Settings):
     without_pairs_offset: float
 
 
-def read_world(directory: Path) -> World | None:
+def read_world(directory: Path) -> ClickWorld | None:
     """What is known of a directory of synthetic days; None if it is not one."""
     path = directory / WORLD_FILE
     if not path.is_file():
         return None
     try:
-        return World.model_validate_json(path.read_bytes())
+        return ClickWorld.model_validate_json(path.read_bytes())
     except (ValidationError, ConfigError) as error:
         raise DataError(f"{path} is damaged, or of another version of recmill: {error}") from None
 
@@ -154,14 +154,14 @@ def write_criteo(
     threads: int = 2,
     overwrite: bool = False,
     on_progress: Callable[[int], None] | None = None,
-) -> World:
+) -> ClickWorld:
     """Write the days and their world.json into a directory that appears when it is complete.
 
     `on_progress` hears how many rows are written. Memory does not grow with the rows: some chunks per thread, and six
     accumulators of at most 64 MiB.
     """
     if threads < 1:
-        raise ConfigError(f"threads = {threads} is refused: it is 1 or more")
+        raise ConfigError(f"threads = {threads} is rejected: it is 1 or more")
     require_free_space(out_dir, spec.rows * BYTES_PER_ROW, f"a synthetic log of {spec.rows:,} rows")
     with (
         finished_dir(out_dir, overwrite=overwrite, is_ours=lambda there: (there / WORLD_FILE).is_file()) as scratch_dir,
@@ -186,14 +186,14 @@ class _Piece(NamedTuple):
     truth: Truth
 
 
-def _write_piece(rule: Rule, rows: range) -> _Piece:
+def _write_piece(rule: PlantedRule, rows: range) -> _Piece:
     buffer = np.empty(len(rows) * planted.MAX_ROW_BYTES, np.uint8)
     truth = Truth(np.empty(len(rows), np.float32), np.empty(len(rows)), np.empty(len(rows)))
     num_bytes = planted.write_rows(rule, rows.start, buffer, truth)
     return _Piece(buffer[:num_bytes], truth)
 
 
-def _write_pieces(pool: ThreadPoolExecutor, rule: Rule, rows: range, *, num_ahead: int) -> Iterator[_Piece]:
+def _write_pieces(pool: ThreadPoolExecutor, rule: PlantedRule, rows: range, *, num_ahead: int) -> Iterator[_Piece]:
     """The text of some rows in their order, at most `num_ahead` pieces of it in memory or in the making."""
     waiting: deque[Future[_Piece]] = deque()
     for start in range(rows.start, rows.stop, CHUNK_ROWS):
@@ -207,7 +207,7 @@ def _write_pieces(pool: ThreadPoolExecutor, rule: Rule, rows: range, *, num_ahea
 class _Answer(NamedTuple):
     """The rule with its bias, and what calibrates its logit when the pairs are left out."""
 
-    rule: Rule
+    rule: PlantedRule
     slope: float
     offset: float
 
@@ -282,10 +282,10 @@ def _score(validation: ClickMetrics, test: ClickMetrics) -> LastDay:
     return LastDay(whole=scores[0], validation=scores[1], test=scores[2])
 
 
-def _describe(spec: SynthSpec, answer: _Answer, tally: _Tally) -> World:
+def _describe(spec: SynthSpec, answer: _Answer, tally: _Tally) -> ClickWorld:
     """All that world.json says."""
     rule, names = answer.rule, CRITEO.category_names
-    return World(
+    return ClickWorld(
         spec=spec,
         rows_per_day=tuple(len(spec.day_rows(day)) for day in range(spec.days)),
         num_clicks=tally.num_clicks,

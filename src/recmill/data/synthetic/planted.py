@@ -33,7 +33,7 @@ _LABEL, _FIRST_DENSE, _FIRST_CATEGORY = 0, 1, 1 + NUM_DENSE
 _TAB, _NEWLINE, _MINUS, _ZERO = np.uint8(9), np.uint8(10), np.uint8(45), np.uint8(48)
 
 
-class DenseColumn(NamedTuple):
+class PlantedDense(NamedTuple):
     """An integer column, floor(exp(normal)) − subtracted; weights in logits of t = standardised log(x+3) and t² − 1."""
 
     log_mean: float
@@ -44,7 +44,7 @@ class DenseColumn(NamedTuple):
     square_weight: float
 
 
-class CategoryColumn(NamedTuple):
+class PlantedCategory(NamedTuple):
     """A category column: the exponent of its power law, and the deviation of its effect in logits."""
 
     exponent: float
@@ -61,7 +61,7 @@ class Pair(NamedTuple):
 
 
 # fmt: off
-DENSE = tuple(DenseColumn(*column) for column in (
+DENSE = tuple(PlantedDense(*column) for column in (
     (0.8, 1.4, 1, 0.38, 0.22, 0.10), (2.0, 1.6, 2, 0.00, -0.16, 0.00), (2.2, 1.5, 1, 0.19, 0.14, -0.06),
     (1.6, 1.0, 1, 0.21, 0.00, 0.00), (6.5, 2.2, 1, 0.02, -0.24, 0.00), (3.4, 1.7, 1, 0.22, -0.18, 0.05),
     (1.6, 1.5, 1, 0.04, 0.24, 0.00), (2.2, 1.0, 0, 0.00, 0.10, -0.08), (3.7, 1.4, 1, 0.04, -0.12, 0.00),
@@ -70,7 +70,7 @@ DENSE = tuple(DenseColumn(*column) for column in (
 ))
 # The columns whose published tables have fewer than two hundred rows say nothing: there, a table row that is chosen
 # by the remainder of the value is shared by several values even when these are few.
-CATEGORIES = tuple(CategoryColumn(*column) for column in (
+CATEGORIES = tuple(PlantedCategory(*column) for column in (
     (1.10, 0.00, 0.20), (1.05, 0.00, 0.22), (1.05, 0.02, 0.20), (1.10, 0.02, 0.20), (1.05, 0.00, 0.22),
     (1.20, 0.12, 0.00), (1.05, 0.00, 0.20), (1.10, 0.00, 0.14), (1.20, 0.00, 0.00), (1.10, 0.05, 0.18),
     (1.12, 0.00, 0.18), (1.15, 0.03, 0.20), (1.10, 0.00, 0.00), (1.05, 0.00, 0.14), (1.05, 0.00, 0.20),
@@ -95,7 +95,7 @@ class DenseTable(NamedTuple):
     square_weight: Floats
 
 
-class Rule(NamedTuple):
+class PlantedRule(NamedTuple):
     """What the kernels need. The cells of all category columns stand in one row; cell 0 is a missing value."""
 
     row_key: np.uint64
@@ -160,7 +160,7 @@ def alias_table(share: Floats) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     return threshold, alias
 
 
-def build_rule(seed: int, scale: float) -> Rule:
+def build_rule(seed: int, scale: float) -> PlantedRule:
     """The rule of a world, with a bias of 0."""
     columns = [
         power_law_cells(n, column.exponent) for n, column in zip(scaled_table_rows(scale), CATEGORIES, strict=True)
@@ -173,7 +173,7 @@ def build_rule(seed: int, scale: float) -> Rule:
     latents = [_spread(seed, "latent", c, cells, LATENT_RANK) for c, cells in enumerate(columns)]
     dense = DenseTable(*np.array(DENSE).T.copy())
     centre, deviation = _log_moments(dense)
-    return Rule(
+    return PlantedRule(
         row_key=np.uint64(stream_key(seed, "rows")),
         bias=0.0,
         dense=dense,
@@ -254,7 +254,7 @@ def _fill_logs(dense: DenseTable, logs: Floats) -> None:
 
 
 @njit(inline="always")
-def _draw_cell(word: np.uint64, rule: Rule, column: int) -> np.int64:
+def _draw_cell(word: np.uint64, rule: PlantedRule, column: int) -> np.int64:
     """A cell of a category column: 16 bits say whether there is a value, 32 others which."""
     if uint32(word & np.uint64(0xFFFF)) < rule.missing[column]:
         return np.int64(0)
@@ -266,7 +266,7 @@ def _draw_cell(word: np.uint64, rule: Rule, column: int) -> np.int64:
 
 
 @njit(inline="always")
-def _draw_rank(word: np.uint64, rule: Rule, cell: np.int64) -> np.uint64:
+def _draw_rank(word: np.uint64, rule: PlantedRule, cell: np.int64) -> np.uint64:
     """A rank within the cell."""
     return np.uint64(rule.first_rank[cell] + ((mix64(word) >> np.uint64(32)) * rule.width[cell] >> np.uint64(32)))
 
@@ -281,7 +281,9 @@ def category_value(rank: np.uint64, salt: np.uint32) -> np.uint32:
 
 
 @njit(inline="always")
-def _draw_row(rule: Rule, key: np.uint64, numbers: NDArray[np.int64], cells: NDArray[np.int64]) -> tuple[float, float]:
+def _draw_row(
+    rule: PlantedRule, key: np.uint64, numbers: NDArray[np.int64], cells: NDArray[np.int64]
+) -> tuple[float, float]:
     """Fill the integers and cells of a row; what its fields say alone and what its pairs say, in logits."""
     alone, pairs = 0.0, 0.0
     for j in range(NUM_DENSE):
@@ -301,7 +303,7 @@ def _draw_row(rule: Rule, key: np.uint64, numbers: NDArray[np.int64], cells: NDA
 
 
 @njit(nogil=True, cache=True)
-def draw_logits(rule: Rule, first_row: int, alone: Floats, pairs: Floats) -> None:
+def draw_logits(rule: PlantedRule, first_row: int, alone: Floats, pairs: Floats) -> None:
     """Fill in what the fields and the pairs of some rows say, in logits, without the bias."""
     numbers, cells = np.empty(NUM_DENSE, np.int64), np.empty(NUM_CATEGORIES, np.int64)
     for i in range(len(alone)):
@@ -337,7 +339,7 @@ def _write_hex8(buffer: NDArray[np.uint8], at: int, value: np.uint32) -> int:
 
 
 @njit(nogil=True, cache=True)
-def write_rows(rule: Rule, first_row: int, buffer: NDArray[np.uint8], truth: Truth) -> int:
+def write_rows(rule: PlantedRule, first_row: int, buffer: NDArray[np.uint8], truth: Truth) -> int:
     """Write as many rows as `truth` has room for, as text, with what is known of them; the number of bytes."""
     numbers, cells = np.empty(NUM_DENSE, np.int64), np.empty(NUM_CATEGORIES, np.int64)
     at = 0

@@ -21,9 +21,10 @@ from recmill.data.text.fields import (
     one_of_several,
 )
 from recmill.data.text.hashing import xxh64
+from recmill.data.text.layout import SEVERAL_KINDS
 from recmill.data.text.reference import BadRow, category_value, complaint, complaint_of_one
 from recmill.jit import njit
-from recmill.settings.columns import SEVERAL_KINDS, Column, Schema
+from recmill.settings.columns import Column, Schema
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]

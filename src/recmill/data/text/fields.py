@@ -18,7 +18,7 @@ DOT = np.uint8(46)
 ZERO = np.uint8(48)
 ONE = np.uint8(49)
 
-# What a column asks of the kernel. Schema.layout() makes runs of these.
+# What a column asks of the kernel. layout_of(Schema) makes runs of these.
 LABEL, INT_NUMBER, FLOAT_NUMBER, HEX_CATEGORY, INT_CATEGORY, STRING_CATEGORY, IGNORED = range(7)
 HEX_CATEGORIES, INT_CATEGORIES, STRING_CATEGORIES = range(7, 10)  # several values in one field
 
@@ -33,7 +33,7 @@ _DIGITS_OF_ONE = np.uint64(1 << 56)
 _SIGNS = np.array([1.0, -1.0, math.nan])  # of a positive number, a negative one and none
 
 
-class Run(NamedTuple):
+class FieldRun(NamedTuple):
     """Columns of one kind: their places among the numbers or values, and how many fields come before.
 
     A column of several values is a run by itself, as wide as it may have values, with the byte between them.
@@ -125,7 +125,7 @@ def _integer(buffer: NDArray[np.uint8], start: np.int64, end: np.int64) -> tuple
 
 
 @njit(nogil=True, cache=True)
-def _gather_hexes(text: Text, run: Run, work: Workspace, first_row: int, end_row: int) -> int:
+def _gather_hexes(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
     """Eight characters each, to be decoded; 0 for an empty field."""
     for row in range(first_row, end_row):
         field = work.fields_upto[row] + 1 + run.place
@@ -145,7 +145,7 @@ def _gather_hexes(text: Text, run: Run, work: Workspace, first_row: int, end_row
 
 
 @njit(nogil=True, cache=True)
-def _gather_int_numbers(text: Text, run: Run, work: Workspace, first_row: int, end_row: int) -> int:
+def _gather_int_numbers(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
     """Up to eight digits each, to be decoded and given the sign that stands in the number's place till then."""
     for row in range(first_row, end_row):
         field = work.fields_upto[row] + 1 + run.place
@@ -170,7 +170,7 @@ def _gather_int_numbers(text: Text, run: Run, work: Workspace, first_row: int, e
 
 
 @njit(nogil=True, cache=True)
-def _gather_long_integers(text: Text, run: Run, work: Workspace, row: int) -> bool:
+def _gather_long_integers(text: Text, run: FieldRun, work: Workspace, row: int) -> bool:
     """The integers of a row that have more than eight digits, each as 1 times itself; whether one is odd."""
     field = work.fields_upto[row] + 1 + run.place
     odd = False
@@ -185,7 +185,7 @@ def _gather_long_integers(text: Text, run: Run, work: Workspace, row: int) -> bo
 
 
 @njit(nogil=True, cache=True)
-def _gather_others(text: Text, run: Run, work: Workspace, first_row: int, end_row: int) -> int:
+def _gather_others(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
     """Labels, floats, strings and integer categories: decoded at once, one by one."""
     raw = work.raw
     for row in range(first_row, end_row):
@@ -229,7 +229,7 @@ def one_of_several(text: Text, kind: int, begin: np.int64, end: np.int64) -> tup
 
 
 @njit(nogil=True, cache=True)
-def _gather_several(text: Text, run: Run, work: Workspace, first_row: int, end_row: int) -> int:
+def _gather_several(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
     """The first values of fields that hold several; nothing between two inner separators is no value."""
     for row in range(first_row, end_row):
         begin, end = _bounds(text, work, work.fields_upto[row] + 1 + run.place)
@@ -280,7 +280,7 @@ def _decode_int_numbers(digits: NDArray[np.uint64], numbers: NDArray[np.float64]
 
 
 @njit(nogil=True, cache=True)
-def _decode(run: Run, work: Workspace, first_row: int, end_row: int) -> bool:
+def _decode(run: FieldRun, work: Workspace, first_row: int, end_row: int) -> bool:
     """Decode what was gathered of a run; whether some row is odd. A run as wide as its array is one loop."""
     numbers, digits, values = work.raw.numbers, work.digits, work.raw.values
     odd = uint64(0)
@@ -299,7 +299,7 @@ def _decode(run: Run, work: Workspace, first_row: int, end_row: int) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def _gather(text: Text, run: Run, work: Workspace, first_row: int, end_row: int) -> int:
+def _gather(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
     """Take the fields of a run; the first row in which one is odd, or `end_row`."""
     if run.kind == HEX_CATEGORY:
         return _gather_hexes(text, run, work, first_row, end_row)
@@ -313,7 +313,7 @@ def _gather(text: Text, run: Run, work: Workspace, first_row: int, end_row: int)
 
 
 @njit(nogil=True, cache=True)
-def read_run(text: Text, run: Run, work: Workspace, num_rows: int) -> int:
+def read_run(text: Text, run: FieldRun, work: Workspace, num_rows: int) -> int:
     """Fill the columns of a run; how many rows come before the first that is odd."""
     num_rows = _gather(text, run, work, 0, num_rows)
     if not _decode(run, work, 0, num_rows):

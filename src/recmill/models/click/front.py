@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from recmill.embeddings.table import TableSpec
 from recmill.models.click.rates import RATE_NUMBERS, ClickRates
-from recmill.models.click.settings import ModelSettings
 from recmill.models.parts.dropout import Dropout
 from recmill.models.parts.norm import BatchNorm
+from recmill.settings.click_models import ModelSettings
 
 # Legend: B rows, N dense features, M rates, K knots, F categories, D dimension of the tables.
 
@@ -27,7 +27,7 @@ def spread(dense: Tensor, knots: Tensor) -> Tensor:
 
 def input_names(dense_names: Sequence[str], category_names: Sequence[str], config: ModelSettings) -> tuple[str, ...]:
     """The numbers that a model is given of each row."""
-    if not config.rate_folds:
+    if not config.target_encoding_folds:
         return tuple(dense_names)
     return (*dense_names, *(f"{name} {what}" for what in RATE_NUMBERS for name in category_names))
 
@@ -49,13 +49,14 @@ class Front(nn.Module):
         self, config: ModelSettings, model: nn.Module, num_dense: int, specs: Sequence[TableSpec], *, seed: int
     ) -> None:
         super().__init__()
-        has_rates = config.rate_folds > 0
+        num_folds, prior = config.target_encoding_folds, config.target_encoding_prior
+        has_rates = num_folds > 0
         self._num_dense = num_dense
-        self.rates = ClickRates(specs, config.rate_folds, config.rate_prior_rows) if has_rates else None
+        self.rates = ClickRates(specs, num_folds, prior) if has_rates else None
         num_inputs = num_dense + len(RATE_NUMBERS) * len(specs) * has_rates
         self.norm = BatchNorm(num_inputs) if config.dense_norm else None
         self.register_buffer("knots", torch.tensor(config.dense_knots), persistent=False)
-        frac = config.embedding_dropout_frac
+        frac = config.embedding_dropout
         self.dropout = Dropout(frac, seed, "embeddings") if frac else None
         self.model = model
 
@@ -74,7 +75,7 @@ def with_front(
     config: ModelSettings, model: nn.Module, num_dense: int, specs: Sequence[TableSpec], *, seed: int
 ) -> nn.Module:
     """The model, behind a front if the settings ask for one."""
-    is_wanted = config.dense_norm or config.dense_knots or config.embedding_dropout_frac or config.rate_folds
+    is_wanted = config.dense_norm or config.dense_knots or config.embedding_dropout or config.target_encoding_folds
     return Front(config, model, num_dense, specs, seed=seed) if is_wanted else model
 
 

@@ -1,38 +1,14 @@
 """DLRM whose dot products are between vectors that two MLPs make of all the others, as in TorchRec's projection."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from recmill.errors import ConfigError
-from recmill.models.click.settings import ModelSettings, refuse_bottom, refuse_top, refuse_widths
-from recmill.models.parts.mlp import build_mlp
+from recmill.models.parts.mlp import build_mlp, plain_style_of, style_of
+from recmill.settings.click_models import ProjectionConfig
 
 # Legend: B rows, F categories, D embedding dimension, M and N vectors of the branches.
-
-
-class ProjectionConfig(ModelSettings):
-    """As DLRM's, and the layers of the branches, which end in M·D and N·D; TorchRec's are 2048, 2048 each."""
-
-    kind: Literal["projection"] = "projection"
-    bottom: tuple[int, ...] = (512, 256, 64, 16)
-    branch1: tuple[int, ...] = (512, 256)
-    branch2: tuple[int, ...] = (512, 256)
-    top: tuple[int, ...] = (512, 256, 1)
-
-    def model_post_init(self, _context: object) -> None:
-        """Refuse layers that do not fit together."""
-        refuse_bottom(self.bottom, self.embedding_dim)
-        refuse_top(self.top)
-        for name, widths in (("branch1", self.branch1), ("branch2", self.branch2)):
-            refuse_widths(**{name: widths})
-            if widths[-1] % self.embedding_dim:
-                raise ConfigError(
-                    f"model.{name} ends in {widths[-1]}: it is cut into vectors of model.embedding_dim = "
-                    f"{self.embedding_dim}; let it end in a multiple of that"
-                )
 
 
 class Projection(nn.Module):
@@ -42,14 +18,14 @@ class Projection(nn.Module):
         self, config: ProjectionConfig, dense_names: Sequence[str], category_names: Sequence[str], *, seed: int
     ) -> None:
         super().__init__()
-        dim, style = config.embedding_dim, config.plain_style(seed)
+        dim, style = config.embedding_dim, plain_style_of(config, seed)
         width = (len(category_names) + 1) * dim
         self._num_left, self._num_right = config.branch1[-1] // dim, config.branch2[-1] // dim
         self.bottom = build_mlp(len(dense_names), config.bottom, style, name="bottom", relu_last=True)
         self.branch1 = build_mlp(width, config.branch1, style, name="branch1", relu_last=True)
         self.branch2 = build_mlp(width, config.branch2, style, name="branch2", relu_last=True)
         top_in = dim + self._num_left * self._num_right
-        self.top = build_mlp(top_in, config.top, config.style(seed), name="top", relu_last=False)
+        self.top = build_mlp(top_in, config.top, style_of(config, seed), name="top", relu_last=False)
 
     def forward(self, dense: Tensor, emb_BFD: Tensor) -> Tensor:
         """Dense features (B, dense) and embeddings (B, F, D) → logits (B)."""

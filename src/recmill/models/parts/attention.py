@@ -6,7 +6,7 @@ Where only some events have something to guess, the last block works out these a
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +15,12 @@ from torch import Tensor, nn
 
 from recmill.models.parts.dropout import Dropout
 from recmill.models.parts.mlp import layer_stream
+from recmill.settings.sequence_models import Activation, Norm
 
 # Legend: B sequences, N events of all of them, M of them that are asked, L length, D dimension, H heads,
 # G sequences of a group, S slots for the asked events of each, E = 2·D a key and a value.
 # For dropout an event is called by its sequence and how many follow it, as 64 bits: sequence · head · events behind.
 
-Norm = Literal["pre", "post"]
-Activation = Literal["gelu", "relu"]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 _GROUP_LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _NEVER = float(np.finfo(np.float32).min)  # as a score; a place that may look at nothing must not become NaN
@@ -37,7 +36,7 @@ class Asked(NamedTuple):
     from_end: NDArray[np.int64]  # (G, S), or (1, S) if it is the same for all: how many events follow
 
 
-class Group(NamedTuple):
+class LengthGroup(NamedTuple):
     """Sequences of similar length, filled up in front to the longest of them."""
 
     padding: Tensor  # (G, L), what is added to scores: 0 for events, almost −inf for what is none
@@ -50,7 +49,7 @@ class Group(NamedTuple):
 class Packing(NamedTuple):
     """How the packed events of a batch form sequences, and which of them are asked: all, or some (`ask`)."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[LengthGroup, ...]
     back: Tensor  # (N) where each event stands among those of all groups, one behind the other; (M) of the asked
     from_end: Tensor  # (N) how many events of the same sequence follow
     last: Tensor  # (B) the place of each sequence's newest event
@@ -79,7 +78,7 @@ def ask(packing: Packing, places: NDArray[np.int64]) -> Packing:
     return packing._replace(groups=groups, back=_way_back(groups), names=packing.names[places])
 
 
-def _ask_group(group: Group, number_of: NDArray[np.int64]) -> Asked:
+def _ask_group(group: LengthGroup, number_of: NDArray[np.int64]) -> Asked:
     num_sequences, longest = group.padding.shape
     numbers = number_of[group.events.numpy()]
     flat_places = group.flat_places.numpy()[numbers >= 0]
@@ -92,7 +91,7 @@ def _ask_group(group: Group, number_of: NDArray[np.int64]) -> Asked:
     return Asked(num_slots, torch.from_numpy(flat_slots), torch.from_numpy(numbers[numbers >= 0]), from_end)
 
 
-def _way_back(groups: Sequence[Group]) -> Tensor:
+def _way_back(groups: Sequence[LengthGroup]) -> Tensor:
     events = torch.cat([group.asked.events for group in groups])
     back = torch.empty(len(events), dtype=torch.int64)
     back[events] = torch.arange(len(events))
@@ -119,7 +118,7 @@ def _cut_by_length(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return groups
 
 
-def _group(starts: NDArray[np.int64], lengths: NDArray[np.int64], rows: NDArray[np.uint64]) -> Group:
+def _group(starts: NDArray[np.int64], lengths: NDArray[np.int64], rows: NDArray[np.uint64]) -> LengthGroup:
     longest = int(lengths.max(initial=1))
     missing = (longest - lengths)[:, None]
     is_event = np.arange(longest) >= missing
@@ -127,7 +126,7 @@ def _group(starts: NDArray[np.int64], lengths: NDArray[np.int64], rows: NDArray[
     events = torch.from_numpy((starts[:, None] + np.arange(longest) - missing)[is_event])
     padding = torch.from_numpy(np.where(is_event, np.float32(0), np.float32(_NEVER)))
     everything = Asked(longest, flat_places, events, np.arange(longest)[None, ::-1])
-    return Group(padding, flat_places, events, rows, everything)
+    return LengthGroup(padding, flat_places, events, rows, everything)
 
 
 class BlockStyle(NamedTuple):
@@ -173,7 +172,7 @@ class SelfAttention(nn.Module):
         mixed: Tensor = self.out(torch.cat(pieces).index_select(0, packing.back))
         return mixed
 
-    def _attend(self, queries_MD: Tensor, pairs_NE: Tensor, group: Group) -> Tensor:
+    def _attend(self, queries_MD: Tensor, pairs_NE: Tensor, group: LengthGroup) -> Tensor:
         """The mixed values of a group's asked events, in the order of `group.asked.events`."""
         (G, L), S, heads = group.padding.shape, group.asked.num_slots, self._heads
         dim = queries_MD.shape[1]
@@ -202,7 +201,7 @@ def _spread(rows: Tensor, chosen: Tensor, places: Tensor, num_places: int) -> Te
     return out.index_copy(0, places, rows.index_select(0, chosen))
 
 
-class Block(nn.Module):
+class AttentionBlock(nn.Module):
     """Attention, then two linear layers, each added to what came in; normed before (pre) or behind the sum (post)."""
 
     def __init__(self, style: BlockStyle, number: int) -> None:

@@ -68,7 +68,7 @@ def multiply_block(a: Any, panels: Any, out: Any) -> None:
             multiply_tile(a, i, panels[panel], 0, out, panel * TILE_COLUMNS)
 
 
-class Scratch(NamedTuple):
+class CrossScratch(NamedTuple):
     """A thread's own rows on their way."""
 
     state: NDArray[np.float32]  # (block, N or more)
@@ -82,7 +82,7 @@ def build_scratch(ways: Any) -> Any:
     """As wide as the panels that fill it."""
     width, rank = ways.up.shape[1] * TILE_COLUMNS, ways.down.shape[1] * TILE_COLUMNS
     rows = np.zeros((3, BLOCK_ROWS, width), np.float32)
-    return Scratch(rows[0], rows[1], rows[2], np.zeros((BLOCK_ROWS, rank), np.float32))
+    return CrossScratch(rows[0], rows[1], rows[2], np.zeros((BLOCK_ROWS, rank), np.float32))
 
 
 @njit(nogil=True, cache=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +9,7 @@ from torch import Tensor, nn
 from recmill.models.parts.dropout import Dropout
 from recmill.models.parts.norm import BatchNorm
 from recmill.seeds import stream_key
-
-Init = Literal["uniform", "normal"]
-
+from recmill.settings.click_models import Init, ModelSettings
 
 # Of so few columns, the gradient of a matrix that lies column by column takes MKL half the time.
 MAX_NARROW_WIDTH = 48
@@ -42,6 +39,16 @@ class LayerStyle:
     init: Init = "uniform"
     dropout_frac: float = 0.0
     batch_norm: bool = False
+
+
+def style_of(config: ModelSettings, seed: int, *, batch_norm: bool = False) -> LayerStyle:
+    """Of layers with the dropout of the settings."""
+    return LayerStyle(seed, config.init, config.dropout, batch_norm=batch_norm)
+
+
+def plain_style_of(config: ModelSettings, seed: int) -> LayerStyle:
+    """Of layers without dropout."""
+    return LayerStyle(seed, config.init)
 
 
 def build_mlp(in_width: int, widths: Sequence[int], style: LayerStyle, *, name: str, relu_last: bool) -> nn.Sequential:

@@ -7,22 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recmill.models.parts.attention import ACTIVATIONS, Norm, Packing, seeded_linear
+from recmill.models.parts.attention import ACTIVATIONS, Packing, seeded_linear
 from recmill.models.parts.mlp import layer_stream
-from recmill.models.sequence.encoder import Encoder, SequenceModelSettings
+from recmill.models.sequence.encoder import SequenceEncoder, block_style_of
+from recmill.settings.sequence_models import Bert4RecConfig
 
 # Legend: N events of all sequences, M of them that are asked for, V items, D dimension.
-
-
-class Bert4RecConfig(SequenceModelSettings):
-    """The paper's choices: GELU, norms behind the sums, one more layer before scores made with the item vectors."""
-
-    kind: Literal["bert4rec"] = "bert4rec"
-    norm: Norm = "post"
-    input_norm: bool = True
-    head: bool = True  # a linear layer, the activation and a norm behind the blocks
-    output: Literal["tied", "own"] = "tied"  # scores by the item vectors, or by weights of their own
-    output_bias: bool = True
 
 
 class Bert4Rec(nn.Module):
@@ -32,8 +22,8 @@ class Bert4Rec(nn.Module):
 
     def __init__(self, config: Bert4RecConfig, num_items: int, max_length: int, *, seed: int) -> None:
         super().__init__()
-        style = config.block_style(is_causal=False, seed=seed)
-        self.encoder = Encoder(config, max_length, style)
+        style = block_style_of(config, is_causal=False, seed=seed)
+        self.encoder = SequenceEncoder(config, max_length, style)
         layers: list[nn.Module] = []
         if config.head:
             layers += [seeded_linear(style.dim, style.dim, style, "head"), ACTIVATIONS[config.activation]()]

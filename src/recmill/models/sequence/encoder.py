@@ -1,84 +1,37 @@
-"""What sequence models share: settings, positions counted from the newest event, blocks, and first values."""
-
-from typing import Literal
+"""What sequence models share: positions counted from the newest event, blocks, and first values."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 
-from recmill.errors import ConfigError
-from recmill.models.parts.attention import Activation, Block, BlockStyle, Norm, Packing, run_blocks
+from recmill.models.parts.attention import AttentionBlock, BlockStyle, Packing, run_blocks
 from recmill.models.parts.dropout import Dropout
 from recmill.models.parts.mlp import layer_stream
-from recmill.settings.tree import Settings
+from recmill.settings.sequence_models import SequenceModelSettings
 
 # Legend: N events of all sequences, M of them that are asked for, D dimension, L longest sequence.
 
-ItemInit = Literal["normal", "uniform", "neighbours"]
-PositionInit = Literal["normal", "sinusoids"]
 SLOWEST_WAVE = 10_000  # events in a radian of the slowest sinusoid
 
 
-class SequenceModelSettings(Settings):
-    """Width, depth and dropout of the blocks, and where their weights start."""
-
-    embedding_dim: int = Field(default=64, ge=1, le=4096)
-    num_blocks: int = Field(default=2, ge=1, le=64)
-    num_heads: int = Field(default=2, ge=1)
-    hidden_dim: int | None = Field(default=None, ge=1)  # of the two linear layers; None: four times the embedding
-    activation: Activation = "gelu"
-    norm: Norm = "post"
-    input_norm: bool = False  # of the sum of item and position
-    final_norm: bool = False
-    scale_items: bool = False  # item vectors times √D before positions are added
-    dropout_frac: float = Field(default=0.2, ge=0, lt=1)
-    attention_dropout_frac: float = Field(default=0.0, ge=0, lt=1)
-    init_std: float | None = Field(default=None, gt=0)  # of linear layers; None: 1/√fan_in
-    # N(0, position_std), or sines and cosines of that quadratic mean, with which events begin to know their distance
-    position_init: PositionInit = "normal"
-    position_std: float = Field(default=0.02, gt=0)
-    # N(0, item_std), U(−item_std, item_std), or vectors of one length, √D·item_std, alike for items that stand near
-    # each other in training events
-    item_init: ItemInit = "normal"
-    item_std: float = Field(default=0.02, gt=0)
-    item_rounds: int | None = Field(default=None, ge=1)  # of neighbours alone; without a value: 3
-    # Of log(1 + how often an item followed the newest one directly in training events), which is added to the
-    # network's scores where items are ranked. The network is trained as without it. 0: the network alone.
-    transition_weight: float = Field(default=0.0, ge=0)
-    transition_events: int = Field(default=1, ge=1, le=100)  # so many newest ones, each half as much as the newer one
-
-    def model_post_init(self, _context: object) -> None:
-        """Refuse heads that do not share the vector evenly, and what would do nothing."""
-        if self.item_init != "neighbours" and self.item_rounds is not None:
-            raise ConfigError(
-                f"model.item_rounds = {self.item_rounds} does nothing for model.item_init = {self.item_init}; "
-                "leave it out or set model.item_init=neighbours"
-            )
-        if self.embedding_dim % self.num_heads:
-            raise ConfigError(
-                f"model.num_heads = {self.num_heads} does not divide model.embedding_dim = {self.embedding_dim}; "
-                "each head gets an equal part of the vector"
-            )
-
-    def block_style(self, *, is_causal: bool, seed: int) -> BlockStyle:
-        """For the blocks."""
-        return BlockStyle(
-            dim=self.embedding_dim,
-            num_heads=self.num_heads,
-            hidden_dim=self.hidden_dim or 4 * self.embedding_dim,
-            activation=self.activation,
-            norm=self.norm,
-            is_causal=is_causal,
-            dropout_frac=self.dropout_frac,
-            attention_dropout_frac=self.attention_dropout_frac,
-            init_std=self.init_std,
-            seed=seed,
-        )
+def block_style_of(config: SequenceModelSettings, *, is_causal: bool, seed: int) -> BlockStyle:
+    """What the settings say of the blocks."""
+    return BlockStyle(
+        dim=config.embedding_dim,
+        num_heads=config.num_heads,
+        hidden_dim=config.hidden_dim or 4 * config.embedding_dim,
+        activation=config.activation,
+        norm=config.norm,
+        is_causal=is_causal,
+        dropout_frac=config.dropout,
+        attention_dropout_frac=config.attention_dropout,
+        init_std=config.init_std,
+        seed=seed,
+    )
 
 
-class Encoder(nn.Module):
+class SequenceEncoder(nn.Module):
     """Item vectors (N, D) of packed sequences → one vector for each event that knows its sequence."""
 
     def __init__(self, config: SequenceModelSettings, max_length: int, style: BlockStyle) -> None:
@@ -88,7 +41,7 @@ class Encoder(nn.Module):
         self.positions = nn.Parameter(first_positions(config, max_length, style.seed))
         self.input_norm = nn.LayerNorm(style.dim, eps=style.norm_eps) if config.input_norm else nn.Identity()
         self.dropout = Dropout(style.dropout_frac, style.seed, "input")
-        self.blocks = nn.ModuleList(Block(style, number) for number in range(config.num_blocks))
+        self.blocks = nn.ModuleList(AttentionBlock(style, number) for number in range(config.num_blocks))
         self.final_norm = nn.LayerNorm(style.dim, eps=style.norm_eps) if config.final_norm else nn.Identity()
 
     def forward(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64] | None = None) -> Tensor:

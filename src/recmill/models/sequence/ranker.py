@@ -1,43 +1,24 @@
 """A sequence model with its item vectors: scores of all items, and the loss over what is to be guessed."""
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from recmill.embeddings.piece import RowTable
-from recmill.errors import ConfigError
 from recmill.models.parts.attention import Packing, pack
 from recmill.models.parts.losses import Sampled, full_softmax_loss, sampled_softmax_loss
-from recmill.models.sequence.bert4rec import Bert4Rec, Bert4RecConfig
-from recmill.models.sequence.encoder import SequenceModelSettings, first_item_vectors
-from recmill.models.sequence.sasrec import SasRec, SasRecConfig
+from recmill.models.sequence.bert4rec import Bert4Rec
+from recmill.models.sequence.encoder import first_item_vectors
+from recmill.models.sequence.sasrec import SasRec
 from recmill.models.sequence.transitions import Transitions, newest_items
-from recmill.settings.tree import from_tree
+from recmill.settings.sequence_models import SequenceModelConfig
 
 # Legend: B sequences, N events of all of them, M events with something to guess, V items, C sampled items, D dimension.
 
-SEQUENCE_CONFIGS: dict[str, type[SequenceModelSettings]] = {"bert4rec": Bert4RecConfig, "sasrec": SasRecConfig}
 SEQUENCE_MODELS: dict[str, type[Any]] = {"bert4rec": Bert4Rec, "sasrec": SasRec}
-
-
-def resolve_sequence_model(given: object) -> object:
-    """Plain data as settings of their kind, so that complaints speak of that kind's settings alone."""
-    if isinstance(given, SequenceModelSettings):
-        return given
-    if not isinstance(given, dict) or given.get("kind") not in list(SEQUENCE_CONFIGS):
-        shown = given.get("kind") if isinstance(given, dict) else given
-        raise ConfigError(f"model.kind = {shown!r} is not a sequence model; choose from {', '.join(SEQUENCE_CONFIGS)}")
-    try:
-        return from_tree(SEQUENCE_CONFIGS[given["kind"]], given, prefix="model.")
-    except ConfigError as error:
-        raise ConfigError(f"{error} (model.kind is {given['kind']})") from None
-
-
-SequenceModelConfig = Annotated[Bert4RecConfig | SasRecConfig, BeforeValidator(resolve_sequence_model)]
 
 
 class Share(NamedTuple):

@@ -6,19 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from recmill.models.parts.attention import Activation, Norm, Packing
-from recmill.models.sequence.encoder import Encoder, SequenceModelSettings
+from recmill.models.parts.attention import Packing
+from recmill.models.sequence.encoder import SequenceEncoder, block_style_of
+from recmill.settings.sequence_models import SasRecConfig
 
 # Legend: N events of all sequences, M of them that are asked for, D dimension.
-
-
-class SasRecConfig(SequenceModelSettings):
-    """Scores are dot products with the item vectors that the model also reads."""
-
-    kind: Literal["sasrec"] = "sasrec"
-    activation: Activation = "relu"
-    norm: Norm = "pre"
-    final_norm: bool = True
 
 
 class SasRec(nn.Module):
@@ -29,7 +21,7 @@ class SasRec(nn.Module):
     def __init__(self, config: SasRecConfig, num_items: int, max_length: int, *, seed: int) -> None:
         super().__init__()
         del num_items  # has no weights of its own for items
-        self.encoder = Encoder(config, max_length, config.block_style(is_causal=True, seed=seed))
+        self.encoder = SequenceEncoder(config, max_length, block_style_of(config, is_causal=True, seed=seed))
 
     def forward(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64] | None = None) -> Tensor:
         """Item vectors (N, D) → vectors, of all or of some places, to be multiplied with those of the next items."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from recmill.embeddings.piece import HasPieces, Piece, What
 from recmill.errors import FailureError, RunError
-from recmill.files import CHECKSUM, checksum, read_manifest, replace_dir, write_atomic, write_listing
+from recmill.files import CHECKSUM, CONFIG, checksum, read_manifest, replace_dir, write_atomic, write_listing
 from recmill.settings.tree import Settings, to_toml
 from recmill.training.checkpoint.saved_tables import SavedTables, file_of, key_of
 from recmill.training.checkpoint.tensor_file import write_tensors
@@ -32,7 +32,7 @@ from recmill.world import ALONE, World
 DENSE = "dense.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "progress.json"
-CONFIG = "config.toml"
+
 COUNTERS = "counters.json"
 TRAINING = "training.safetensors"  # where the weights are a mean: those that training goes on from
 _LOST_S = 600.0  # how long the main process waits for the pieces of the others

@@ -8,11 +8,11 @@ import numpy as np
 
 from recmill.data.encode.entries import form_of, read_entries
 from recmill.data.encode.vocabulary import Vocabulary
-from recmill.data.prepared.directory import VOCABULARY, is_prepared
+from recmill.data.prepared.manifest import VOCABULARY
 from recmill.data.prepared.parquet import write_entries
 from recmill.embeddings.piece import What
 from recmill.errors import ConfigError, DataError, RunError
-from recmill.files import finished_file, read_manifest, require_free_space
+from recmill.files import finished_file, has_manifest, read_manifest, require_free_space
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.tree import from_tree
@@ -105,6 +105,6 @@ def _vocabularies(config: TrainConfig) -> Iterator[Path]:
         yield Path(config.data.vocabulary)
     elif config.encoding.category == "vocabulary" and config.data.dir:
         directory = Path(config.data.dir)
-        if not is_prepared(directory):
+        if not has_manifest(directory):
             raise DataError(f"{directory}, whose vocabulary the run used, is no longer a prepared directory")
         yield directory / VOCABULARY

@@ -4,12 +4,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import tomli_w
 import torch
 from torch import Tensor
 
 from recmill.embeddings.piece import What
 from recmill.errors import RunError
-from recmill.files import finished_dir, read_manifest, require_free_space, write_manifest
+from recmill.files import CONFIG, finished_dir, read_manifest, require_free_space, write_manifest
 from recmill.training.checkpoint.checkpoint import DENSE
 from recmill.training.checkpoint.saved_state import SavedState
 from recmill.training.checkpoint.saved_tables import STEMS, SavedTables, file_of
@@ -48,6 +49,8 @@ def export(state: SavedState, out_dir: Path) -> None:
     with finished_dir(out_dir) as scratch:
         for name in names:
             shutil.copyfile(state.directory / name, scratch / name)
+        if (settings := state.settings()) is not None:  # without them nobody can tell what the weights are of
+            (scratch / CONFIG).write_text(tomli_w.dumps(settings))
         write_manifest(scratch, kind="model", step=state.step, rows=manifest["rows"])
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from recmill.embeddings.piece import What
 from recmill.errors import RunError
-from recmill.files import MANIFEST, find_damage, has_own_checksum, read_listing
-from recmill.training.checkpoint.checkpoint import CONFIG, COUNTERS, DENSE, OPTIMIZER, PROGRESS, read_progress
+from recmill.files import CONFIG, MANIFEST, find_damage, has_own_checksum, read_listing
+from recmill.training.checkpoint.checkpoint import COUNTERS, DENSE, OPTIMIZER, PROGRESS, read_progress
 from recmill.training.checkpoint.saved_tables import STEMS, SavedPiece, SavedTables, open_tensors
 from recmill.training.checkpoint.saver import BEST, CHECKPOINTS
 from recmill.training.loop.run import MODEL
@@ -34,7 +34,7 @@ TELLING_SETTINGS = (
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """What cannot be read is refused by its name."""
+    """What cannot be read is rejected by its name."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:

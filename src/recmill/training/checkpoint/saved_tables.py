@@ -22,7 +22,7 @@ _COPY_BYTES = 16 << 20
 
 
 def open_tensors(path: Path) -> Any:
-    """A file of tensors, to be used with `with`; one that cannot be read is refused by its name."""
+    """A file of tensors, to be used with `with`; one that cannot be read is rejected by its name."""
     try:
         return safe_open(path, framework="pt")
     except SafetensorError as error:

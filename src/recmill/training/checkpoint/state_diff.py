@@ -15,7 +15,7 @@ _MEASURED = ("train_s", "blocked_s")
 
 
 @dataclass
-class Tally:
+class DiffTally:
     """What a comparison of two tensors has found so far."""
 
     name: str
@@ -56,7 +56,7 @@ class StateDiff:
     """All that differs."""
 
     num_tensors: int = 0  # compared
-    tensors: list[Tally] = field(default_factory=list)
+    tensors: list[DiffTally] = field(default_factory=list)
     only_in_a: list[str] = field(default_factory=list)
     only_in_b: list[str] = field(default_factory=list)
     values: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # progress, counters and settings
@@ -70,7 +70,7 @@ class StateDiff:
         """Plain data for JSON."""
         return {"equal": self.is_empty, **asdict(self)}
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: DiffTally) -> None:
         """One more comparison."""
         self.num_tensors += 1
         if not tally.is_equal:
@@ -101,7 +101,7 @@ def _compare_layers(diff: StateDiff, a: SavedState, b: SavedState, what: What) -
         if other is None:
             diff.only_in_a.append(f"{prefix}: {name}")
             continue
-        tally = Tally(f"{prefix}: {name}", (tuple(ours.shape), tuple(other.shape)))
+        tally = DiffTally(f"{prefix}: {name}", (tuple(ours.shape), tuple(other.shape)))
         if ours.shape == other.shape and ours.dtype == other.dtype:
             tally.update(ours, other)
         elif ours.shape == other.shape:  # the same numbers in another precision are other bytes
@@ -117,7 +117,7 @@ def _compare_tables(diff: StateDiff, a: SavedState, b: SavedState, what: What) -
         common = [name for name in ours.names_in_order if name in set(theirs.names)]
         for name in common:
             shapes = ours.shape(name), theirs.shape(name)
-            tally = Tally(f"{prefix}: {name}", shapes)
+            tally = DiffTally(f"{prefix}: {name}", shapes)
             if shapes[0][1] == shapes[1][1]:  # of a table that has grown, the rows that both have
                 num_rows = min(shapes[0][0], shapes[1][0])
                 for portions in zip(ours.read_rows(name, num_rows), theirs.read_rows(name, num_rows), strict=True):

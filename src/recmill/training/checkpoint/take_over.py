@@ -9,16 +9,26 @@ from torch import Tensor
 from recmill.embeddings.piece import Piece
 from recmill.errors import ConfigError
 from recmill.files import read_manifest
+from recmill.settings.run import WarmStart
 from recmill.settings.tree import Settings
 from recmill.training.checkpoint.checkpoint import State
 from recmill.training.checkpoint.saved_state import WHATS, SavedState, open_state, value_in
-from recmill.training.checkpoint.warm_start import Shape, TableMatch, WarmStart, match_tables
+from recmill.training.checkpoint.warm_start import Shape, TableMatch, match_tables
 from recmill.world import Group
 
 Tell = Callable[[str], None]
 
 
-def refuse_unfit(settings: WarmStart, here: Mapping[str, Shape], config: Settings) -> None:
+def refuse_inside(settings: WarmStart, run_dir: Path) -> None:
+    """Complain about weights in the directory that the run is to write."""
+    if Path(settings.from_dir).resolve().is_relative_to(run_dir.resolve()):
+        raise ConfigError(
+            f"warm_start.from_dir = {settings.from_dir} lies in {run_dir}, which the run is to write; "
+            "choose another run directory, or go on with --resume"
+        )
+
+
+def refuse_unfit_tables(settings: WarmStart, here: Mapping[str, Shape], config: Settings) -> None:
     """Complain about what cannot be taken over by tables of these shapes, before anything is allocated or written."""
     saved = open_state(Path(settings.from_dir))
     if settings.state:

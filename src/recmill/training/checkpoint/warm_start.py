@@ -5,32 +5,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from recmill.errors import ConfigError
-from recmill.settings.tree import Settings
 
 Shape = tuple[int, int]
-
-
-class WarmStart(Settings):
-    """A checkpoint or model directory whose tables a new run begins with; a resumed run goes on from its own.
-
-    Rows are taken over by their numbers: row 7 of a table becomes row 7. Rows that a larger table has besides get the
-    first values of a new table. `layers` takes over those tensors of the layers that have the same name and shape.
-    """
-
-    from_dir: str = ""
-    tables: tuple[str, ...] = ()  # empty: all that both have
-    layers: bool = False
-    state: bool = False  # what the optimizers keep for all that is taken over
-
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what would do nothing."""
-        for name in ("tables", "layers", "state"):
-            value = getattr(self, name)
-            if value and not self.from_dir:
-                raise ConfigError(
-                    f"warm_start.{name} = {value!r} does nothing without warm_start.from_dir; "
-                    "give a checkpoint with --warm-start PATH"
-                )
 
 
 @dataclass(frozen=True)
@@ -46,7 +22,7 @@ class TableMatch:
 def match_tables(
     here: Mapping[str, Shape], there: Mapping[str, Shape], chosen: Sequence[str], place: str
 ) -> TableMatch:
-    """What can be taken over; a table that cannot is refused by its name."""
+    """What can be taken over; a table that cannot is rejected by its name."""
     for name in chosen:
         _refuse_unknown(name, here, "this run has")
         _refuse_unknown(name, there, f"{place} has")

@@ -16,6 +16,7 @@ from recmill.models.click.dlrm import Dlrm
 from recmill.models.click.dnn import Dnn
 from recmill.models.click.finalmlp import FinalMlp
 from recmill.models.click.front import input_names, spread_names, with_front
+from recmill.models.click.own import BuildLayers, build_own_layers
 from recmill.models.click.projection import Projection
 from recmill.settings.clicks import TrainConfig
 from recmill.training.click.step import Parts
@@ -32,10 +33,10 @@ MODELS: dict[str, type[Any]] = {
 }
 
 
-def assemble(config: TrainConfig) -> Parts:
+def assemble(config: TrainConfig, build_layers: BuildLayers | None = None) -> Parts:
     """A run's parts with their first values, which depend on the settings alone."""
     use_threads(config.threads)
-    model = build_model(config)
+    model = build_model(config, build_layers)
     tables = LocalTables(table_specs(config), config.model.table_dim, config.tables, seed=config.seed)
     loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
     average = WeightMean(config.average, model, tables) if config.average.from_step else None
@@ -58,11 +59,15 @@ def table_specs(config: TrainConfig) -> list[TableSpec]:
     ]
 
 
-def build_model(config: TrainConfig) -> nn.Module:
-    """The layers that the settings name, with their first values."""
+def build_model(config: TrainConfig, build_layers: BuildLayers | None = None) -> nn.Module:
+    """The layers that the settings name, or a user's function builds, with their first values."""
     schema = config.data.schema_of_rows
     names = spread_names(schema.dense_names, schema.category_names, config.model)
-    model: nn.Module = MODELS[config.model.kind](config.model, names, schema.category_names, seed=config.seed)
+    model: nn.Module
+    if config.model.kind == "custom":
+        model = build_own_layers(build_layers, config, len(names))
+    else:
+        model = MODELS[config.model.kind](config.model, names, schema.category_names, seed=config.seed)
     return with_front(config.model, model, len(schema.dense_names), table_specs(config), seed=config.seed)
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recmill.data.logs.split import SplitName
 from recmill.errors import FailureError
 from recmill.metrics import ClickMetrics, ClickResult
-from recmill.settings.data import DataConfig
+from recmill.settings.data import DataConfig, SplitName
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import Parts, forward
 
@@ -40,7 +39,7 @@ class ClickEvaluation:
         names = ("auroc", "logloss", "normalised_entropy", "calibration", "accuracy")
         values = [(name, getattr(self.result, name)) for name in names]
         numbers = "  ".join(f"{name} {value:.5f}" for name, value in values if value is not None)
-        skipped = f", {self.num_skipped:,} bad lines passed over" if self.num_skipped else ""
+        skipped = f", {self.num_skipped:,} bad lines ignored" if self.num_skipped else ""
         only = "" if self.is_whole else "only the first "
         return f"{self.split:<10}  {numbers}  ({only}{self.result.num_rows:,} rows{skipped})"
 

@@ -10,8 +10,8 @@ from recmill.data.batch import Position
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.opening import open_splits
 from recmill.data.logs.parquet_file import ParquetSegment, RawSegment
-from recmill.data.logs.split import SPLIT_NAMES, SplitName, count_rows
-from recmill.data.prepared.directory import Prepared, is_prepared
+from recmill.data.logs.split import count_rows
+from recmill.data.prepared.directory import Prepared
 from recmill.data.stream.ahead import ReadAhead
 from recmill.data.stream.multi_hot import MultiHotReader, MultiHotTables
 from recmill.data.stream.parquet_reader import build_reader
@@ -20,9 +20,10 @@ from recmill.data.stream.text_reader import complain
 from recmill.data.text.kernel import count_lines
 from recmill.data.text.reference import BadRow, read_row
 from recmill.errors import BadRowError, ConfigError
+from recmill.files import has_manifest
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
-from recmill.settings.data import DataConfig
+from recmill.settings.data import SPLIT_NAMES, DataConfig, SplitName
 
 _SAMPLE_BYTES = 1 << 20
 # Blocks of an evaluation, which does not shuffle: large ones cost less.
@@ -114,7 +115,7 @@ class Inputs:
         if not config.data.dir:
             raise ConfigError("data.dir is not set; give the directory of the click logs with --data DIR")
         self._config = config
-        self._rows = PreparedRows(config) if is_prepared(Path(config.data.dir)) else RawRows(config)
+        self._rows = PreparedRows(config) if has_manifest(Path(config.data.dir)) else RawRows(config)
         compile_kernels(self._rows.reader)
 
     def open_training(self, start: Position | None, part: Part = Part()) -> Stream:  # noqa: B008 frozen

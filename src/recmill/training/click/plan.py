@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -37,7 +38,7 @@ class TablePlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClickPlan:
     """The memory and the arithmetic of a run."""
 
     tables: tuple[TablePlan, ...]
@@ -79,6 +80,32 @@ class Plan:
         layers = self.dense_parameters * (1 + self.dense_state_width) * FLOAT_BYTES
         return sum(table.total_bytes for table in self.tables) + layers
 
+    def as_dict(self, memory: int) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return {
+            "tables": [
+                {
+                    "name": t.name,
+                    "rows": t.num_rows,
+                    "dim": t.dim,
+                    "weight_bytes": t.weight_bytes,
+                    "bytes": t.total_bytes,
+                }
+                for t in self.tables
+            ],
+            "rows": self.num_rows,
+            "weight_bytes": self.weight_bytes,
+            "table_bytes": sum(table.total_bytes for table in self.tables),
+            "dense_parameters": self.dense_parameters,
+            "dense_bytes": self.dense_bytes,
+            "batch_bytes": self.batch_bytes,
+            "flops_per_row": self.flops_per_row,
+            "total_bytes": self.total_bytes,
+            "copy_bytes": self.copy_bytes,
+            "memory_bytes": memory,
+            "max_rows_per_table": self.largest_cap(memory),
+        }
+
     def largest_cap(self, memory_bytes: int) -> int | None:
         """The largest data.max_rows_per_table with which the run fits, or None if not even small tables help."""
         room = memory_bytes - (self.total_bytes - sum(table.total_bytes for table in self.tables))
@@ -96,11 +123,11 @@ class Plan:
         return high if fits(high) else low
 
 
-def make_plan(config: TrainConfig) -> Plan:
+def make_plan(config: TrainConfig) -> ClickPlan:
     """Of one process; the layers are built to be counted, the tables are not."""
     data, schema = config.data, config.data.schema_of_rows
     dim = config.model.table_dim
-    state_width = config.tables.state_width(dim) + 2 * config.model.rate_folds
+    state_width = config.tables.state_width(dim) + 2 * config.model.target_encoding_folds
     is_averaged = config.average.from_step > 0
     state_width += dim * is_averaged
     tables = tuple(
@@ -115,7 +142,7 @@ def make_plan(config: TrainConfig) -> Plan:
     # a step has vectors and activations once forward and once backward, an evaluation forward alone
     step_bytes = (input_bytes + 2 * forward_bytes) * data.global_batch
     evaluation_bytes = (input_bytes + forward_bytes) * data.eval_batch
-    return Plan(
+    return ClickPlan(
         tables,
         sum(parameter.numel() for parameter in model.parameters()),
         config.dense.state_width + is_averaged,

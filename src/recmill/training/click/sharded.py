@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +20,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from recmill.data.batch import Position
-from recmill.data.logs.split import SplitName
 from recmill.embeddings.plan import ShardPlan, refuse_unfit
 from recmill.embeddings.shard import Exchange, ShardedTables, make_shard_plan
 from recmill.errors import ConfigError, NonFiniteLoss
 from recmill.memory import available_bytes, keep_freed_memory
 from recmill.metrics import ClickMetrics
+from recmill.models.click.own import BuildLayers
 from recmill.models.parts.dropout import train_at
 from recmill.settings.clicks import TrainConfig
+from recmill.settings.data import SplitName
+from recmill.settings.optimizers import NO_AVERAGE
 from recmill.training.click.assemble import build_model, table_specs, use_threads
 from recmill.training.click.evaluate import ClickEvaluation, batch_limit, refuse_no_numbers
 from recmill.training.click.inputs import Inputs
@@ -36,9 +39,9 @@ from recmill.training.loop.ledger import fingerprint
 from recmill.training.loop.limits import least_rows, refuse_no_step
 from recmill.training.loop.signals import Signals
 from recmill.training.loop.task import Taken
-from recmill.training.optimize.average import NO_AVERAGE, WeightMean
+from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.optimizers import build_dense_optimizer
-from recmill.training.optimize.precision import LossScale
+from recmill.training.optimize.precision import LossScale, autocast
 from recmill.world import Group, World
 
 
@@ -61,11 +64,11 @@ class ShardedParts:
         return self.config.data.rows_hash
 
 
-def assemble_sharded(config: TrainConfig, group: Group) -> ShardedParts:
+def assemble_sharded(config: TrainConfig, group: Group, build_layers: BuildLayers | None = None) -> ShardedParts:
     """A run's parts with their first values, which depend on the settings alone and not on the number of processes."""
     world = group.world
     use_threads(config.threads)
-    model = build_model(config).to(world.device)
+    model = build_model(config, build_layers).to(world.device)
     tables = ShardedTables(group.from_main(plan_shards(config, world)), config.tables, seed=config.seed, group=group)
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True) if world.size > 1 else model
     keep_freed_memory()
@@ -110,17 +113,18 @@ def refuse_sharded(config: TrainConfig, world: World) -> None:
         )
     if config.precision.kind == "fp16":
         raise ConfigError(
-            "precision.kind = fp16 needs the local engine's held updates, which TorchRec's fused tables have not; "
-            "set precision.kind=bf16 or fp32"
+            "precision.kind = fp16 scales the loss, and TorchRec updates its tables within the backward pass, before "
+            "the scale can be taken back; set precision.kind=bf16 or fp32, or train in one process on the CPU"
         )
     if config.average.from_step:
         raise ConfigError(
             f"average.from_step = {config.average.from_step} needs the local engine: the mean is of tables that one "
             f"process holds; set {NO_AVERAGE}, or train in one process with sharding.engine=local"
         )
-    if config.model.rate_folds:
+    if config.model.target_encoding_folds:
+        num_folds = config.model.target_encoding_folds
         raise ConfigError(
-            f"model.rate_folds = {config.model.rate_folds} needs the local engine, which sees the ids of all rows; "
+            f"model.target_encoding_folds = {num_folds} needs the local engine, which sees the ids of all rows; "
             "set it to 0, or train in one process with sharding.engine=local"
         )
     for name in ("batch_norm", "dense_norm"):
@@ -267,7 +271,7 @@ def score(parts: ShardedParts, batch: GlobalBatch, vectors_BFD: Tensor) -> Tenso
 
 def loss_share(parts: ShardedParts, batch: GlobalBatch, vectors_BFD: Tensor, size: int) -> Tensor:
     """`size` times this process's part of the mean loss over all rows: averaged over processes, it is that mean."""
-    with parts.config.precision.autocast():
+    with autocast(parts.config.precision, str(vectors_BFD.device)):
         logits = score(parts, batch, vectors_BFD)
     labels = smoothed(torch.from_numpy(batch.columns.labels).to(logits.device), parts.config)
     total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
@@ -329,6 +333,11 @@ class ShardedTask:
         judged = ClickEvaluation(split, metrics.result(), num_skipped, is_whole) if world.is_main else None
         evaluation: ClickEvaluation = self.group.from_main(judged)
         return evaluation
+
+    def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
+        """Nothing yet stands beside the metrics of a click model."""
+        del split, weights
+        return {}
 
     def rates(self) -> dict[str, float]:
         """The learning rates, and where the time went."""

@@ -15,7 +15,7 @@ from recmill.models.click.front import rates_of
 from recmill.models.parts.dropout import train_at
 from recmill.settings.clicks import TrainConfig
 from recmill.training.optimize.average import WeightMean
-from recmill.training.optimize.precision import LossScale
+from recmill.training.optimize.precision import LossScale, autocast
 from recmill.training.optimize.schedule import lr_at
 
 
@@ -88,7 +88,7 @@ def cut_rows(columns: Columns, num_pieces: int) -> list[Columns]:
 def loss_of(parts: Parts, columns: Columns) -> Tensor:
     """The mean loss of some rows, in the precision of the settings."""
     emb_BFD = parts.tables.look_up(columns.ids)
-    with parts.config.precision.autocast():
+    with autocast(parts.config.precision, "cpu"):
         logits = parts.model(inputs_of(parts.model, columns), emb_BFD)
     labels = smoothed(torch.from_numpy(columns.labels), parts.config)
     return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)

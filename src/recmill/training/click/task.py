@@ -4,16 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Position
-from recmill.data.logs.split import SplitName
 from recmill.models.click.front import rates_of
 from recmill.models.click.rates import ClickRates
 from recmill.settings.clicks import TrainConfig
+from recmill.settings.data import SplitName
 from recmill.training.click.evaluate import ClickEvaluation, evaluate
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import Parts, take_step
@@ -68,6 +69,11 @@ class ClickTask:
     def evaluate(self, split: SplitName) -> ClickEvaluation:
         """Score the rows of a split."""
         return evaluate(self.state, self.inputs, split)
+
+    def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
+        """Nothing yet stands beside the metrics of a click model."""
+        del split, weights
+        return {}
 
     def rates(self) -> dict[str, float]:
         """The learning rates, and what a run with a loss scale tells about it."""

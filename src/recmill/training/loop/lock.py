@@ -15,10 +15,10 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
-    """Hold the directory for as long as the body runs; one that another process holds is refused.
+    """Hold the directory for as long as the body runs; one that another process holds is rejected.
 
     The system lets go of a lock when its owner dies. What an owner on another host wrote and did not take back cannot
-    be told from one that lives, unless this host sees its locks; it is refused too, with the file to remove.
+    be told from one that lives, unless this host sees its locks; it is rejected too, with the file to remove.
     """
     path = run_dir / LOCK
     with path.open("a+") as file:

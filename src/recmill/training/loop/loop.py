@@ -1,12 +1,12 @@
 """The training loop, on one page."""
 
 from recmill.training.loop.limits import due, evaluation_due, limit_reached, save_due
-from recmill.training.loop.run import Run
+from recmill.training.loop.run import RunWriter
 from recmill.training.loop.task import Task
 from recmill.training.progress import Progress
 
 
-def train(run: Run, task: Task) -> Progress:
+def train(run: RunWriter, task: Task) -> Progress:
     """Train from where the run stands to its first limit; the state on disk is the state returned."""
     cadence, stop = task.settings.cadence, task.settings.stop
     progress = run.restore(task)  # zero, or exactly where it stopped

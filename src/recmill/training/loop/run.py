@@ -9,13 +9,12 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
-from recmill.files import write_atomic
+from recmill.files import CONFIG, write_atomic
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import Recorder
-from recmill.settings.clicks import TrainConfig
-from recmill.settings.tree import Settings, from_tree, read_toml, to_toml
-from recmill.training.checkpoint.checkpoint import CONFIG
+from recmill.settings.tree import Settings, to_toml
+from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.checkpoint.saver import Saver
 from recmill.training.loop.ledger import Ledger, forget_behind
 from recmill.training.loop.limits import limit_reached
@@ -40,7 +39,7 @@ def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: 
 
 
 def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
-    """An empty run directory with its settings; an occupied one is refused or, if asked, emptied."""
+    """An empty run directory with its settings; an occupied one is rejected or, if asked, emptied."""
     refuse_file(run_dir)
     # hidden are the lock, which this run holds, and what a killed one was about to write
     occupants = [path for path in run_dir.iterdir() if not path.name.startswith(".")] if run_dir.is_dir() else []
@@ -67,36 +66,7 @@ def write_settings(run_dir: Path, config: Settings) -> None:
     write_atomic(run_dir / "environment.json", json.dumps(describe_environment(), indent=1))
 
 
-def read_run_config(run_dir: Path) -> TrainConfig:
-    """The settings a run was made with."""
-    if not (run_dir / CONFIG).is_file():
-        raise RunError(f"{run_dir} is not a run directory: it has no {CONFIG}")
-    return from_tree(TrainConfig, read_toml(run_dir / CONFIG))
-
-
-def find_kept_best(run_dir: Path) -> Path | None:
-    """The weights of the best evaluation of a finished run, if it has kept them."""
-    if not (run_dir / RESULTS).is_file():
-        raise RunError(f"{run_dir} has no {RESULTS}: the run is not finished; go on with --resume")
-    best = json.loads((run_dir / RESULTS).read_text())["best"]
-    return None if best is None or best["model"] is None else run_dir / str(best["model"])
-
-
-def find_best_model(run_dir: Path) -> Path:
-    """The weights of the best evaluation of a finished run."""
-    if (best := find_kept_best(run_dir)) is None:
-        raise RunError(f"{run_dir} kept no best weights (cadence.keep_best); judge the last ones without --best")
-    return best
-
-
-def find_last_model(run_dir: Path) -> Path:
-    """The weights that a finished run has left behind."""
-    if not (run_dir / MODEL).is_dir():
-        raise RunError(f"{run_dir} has no {MODEL}: the run is not finished; go on with --resume")
-    return run_dir / MODEL
-
-
-class Run:
+class RunWriter:
     """Writes what happens into the run directory and onto the screen; of several processes, only the main one talks."""
 
     def __init__(
@@ -199,7 +169,7 @@ class Run:
             self.saver.save_best(task.state, self._latest)
         return self._latest
 
-    def verdict_at(self, step: int) -> Evaluation | None:
+    def evaluation_at(self, step: int) -> Evaluation | None:
         """The evaluation of the state after a step, if it has just been judged."""
         return self._judged[1] if self._judged and self._judged[0] == step else None
 
@@ -236,11 +206,12 @@ class Run:
             where = f"the last good state is {kept[-1]}" if kept else "no earlier state was saved"
             raise NonFiniteLoss(f"{error}\n{where}; lower the learning rates or look at the data") from None
 
-    def finish(self, progress: Progress, task: Task, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-        """Write the weights and the final results."""
+    def finish(self, progress: Progress, task: Task) -> dict[str, Any]:
+        """Evaluate, write the weights and, last and once, all results; every process of a run has to call it."""
+        evaluations = [self.evaluation_at(progress.step) or task.evaluate("validation"), task.evaluate("test")]
         self.saver.write_model(task.state, progress, self.dir / MODEL)
         for evaluation in evaluations:
-            if evaluation is not self.verdict_at(progress.step):
+            if evaluation is not self.evaluation_at(progress.step):
                 self.log_evaluation(progress, evaluation)
         results: dict[str, Any] = {
             "step": progress.step,
@@ -256,10 +227,23 @@ class Run:
             "best": self._describe_best(progress, task, evaluations),
             **{evaluation.split: evaluation.as_dict() for evaluation in evaluations},
         }
+        results |= self._compare(results, task)
         if self._world.is_main:
             write_atomic(self.dir / RESULTS, json.dumps(results, indent=1))
         self._group.wait_for_all()
         return results
+
+    def _compare(self, results: dict[str, Any], task: Task) -> dict[str, Any]:
+        """The test of the best weights, and baselines beside it; the task holds the best weights afterwards."""
+        best, test_of_best, weights = results["best"], None, "last"
+        if best and best["model"] == MODEL:
+            test_of_best = results["test"]
+        elif best and best["model"] is not None:
+            read_model(self.dir / best["model"], task.state)
+            evaluation, weights = task.evaluate("test"), "best"
+            self.tell(f"step {best['step']:,}  {evaluation.describe()}  (the best weights on validation)")
+            test_of_best = evaluation.as_dict()
+        return {"test_of_best": test_of_best, **task.compare("test", weights)}
 
     def _describe_best(
         self, progress: Progress, task: Task, evaluations: Sequence[Evaluation]

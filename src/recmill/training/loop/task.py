@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Position
-from recmill.data.logs.split import SplitName
+from recmill.settings.data import SplitName
 from recmill.settings.run import Cadence, Stop
 from recmill.settings.tree import Settings
 from recmill.training.checkpoint.checkpoint import State
@@ -95,6 +95,9 @@ class Task(Protocol):
 
     def evaluate(self, split: SplitName) -> Evaluation:
         """Judge the model as it is now; every process of a run has to ask."""
+
+    def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
+        """What a result is compared with, as plain data; `weights` says which ones the task holds, last or best."""
 
     def rates(self) -> dict[str, float]:
         """What a log record tells of the optimizers: learning rates, and the loss scale if there is one."""

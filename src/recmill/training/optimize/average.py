@@ -3,46 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from recmill.embeddings.piece import HasPieces
-from recmill.errors import ConfigError
-from recmill.settings.tree import Settings
-
-NO_AVERAGE = "average.from_step=0, average.every_steps=1 and average.recent_frac=1"  # as settings, for complaints
-
-
-class Average(Settings):
-    """The mean of the weights after step `from_step`, and after each `every_steps`-th step behind it.
-
-    With `recent_frac` the newest weights count most: of n that were taken in, about the newest n · recent_frac, so that
-    what was learnt early is forgotten however long a run is.
-
-    Training goes on from the weights themselves; evaluations, best weights and what a run leaves behind are the mean.
-    It takes as much memory as the weights of layers and tables once more, and a pass over them each time it is due.
-    """
-
-    from_step: int = Field(default=0, ge=0)  # 0: no mean
-    every_steps: int = Field(default=1, ge=1)
-    recent_frac: float = Field(default=1.0, gt=0, le=1)  # 1: all count alike
-
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what would do nothing."""
-        for name in ("every_steps", "recent_frac"):
-            value = getattr(self, name)
-            if value != 1 and not self.from_step:
-                raise ConfigError(
-                    f"average.{name} = {value} does nothing without average.from_step; set both, or {NO_AVERAGE}"
-                )
-
-    def due(self, step: int) -> bool:
-        """Whether the weights after so many finished steps belong to the mean."""
-        return 0 < self.from_step <= step and (step - self.from_step) % self.every_steps == 0
-
-    def weight_of(self, number: int) -> float:
-        """By how much the mean moves towards the weights that are taken in as its `number`-th, counted from 1."""
-        return 1 / max(1.0, number * self.recent_frac)
+from recmill.settings.optimizers import Average
 
 
 class WeightMean:

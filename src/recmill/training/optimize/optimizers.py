@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from recmill.errors import FailureError
-from recmill.settings.clicks import DenseOptimizer
+from recmill.settings.optimizers import DenseOptimizer
 
 
 def build_dense_optimizer(model: nn.Module, config: DenseOptimizer) -> torch.optim.Optimizer:

@@ -1,63 +1,38 @@
 """The precision of the layers' arithmetic, and the scale that keeps small gradients of 16 bits from vanishing."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import nn
 
 from recmill.embeddings.local import LocalTables
 from recmill.errors import ConfigError, NonFiniteLoss
-from recmill.settings.tree import Settings
+from recmill.settings.optimizers import Precision
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _FIRST_SCALES = {"dynamic": 65536.0, "static": 1024.0}  # torch's GradScaler, OneFlow's StaticGradScaler
 _GROWTH_INTERVAL = 2000
 
 
-class Precision(Settings):
-    """In what precision a training step computes; weights, tables, optimizers and evaluations stay float32.
-
-    fp16 multiplies the loss by a scale and its gradients by the inverse. A step whose gradients are not finite changes
-    neither layers nor tables. A dynamic scale is halved by it, and doubled by growth_interval good steps in a row.
-    """
-
-    kind: Literal["fp32", "bf16", "fp16"] = "fp32"
-    tf32: bool = False  # float32 products in 19 bits, on CUDA
-    scaling: Literal["dynamic", "static"] | None = None  # of fp16 alone; without a value: dynamic
-    scale: float | None = Field(default=None, gt=0)
-    growth_interval: int | None = Field(default=None, ge=1)
-
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what would do nothing."""
-        for name in ("scaling", "scale", "growth_interval"):
-            value = getattr(self, name)
-            if value is not None and self.kind != "fp16":
-                raise ConfigError(
-                    f"precision.{name} = {value} does nothing for precision.kind = {self.kind}: only fp16 needs its "
-                    "loss scaled; leave it out"
-                )
-        if self.scaling == "static" and self.growth_interval is not None:
-            raise ConfigError(
-                f"precision.growth_interval = {self.growth_interval} does nothing for precision.scaling = static; "
-                "leave it out or set precision.scaling=dynamic"
-            )
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """The context in which layers compute."""
-        return nullcontext() if self.kind == "fp32" else torch.autocast("cpu", dtype=_DTYPES[self.kind])
+def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
+    """The context in which layers on a device compute."""
+    if precision.kind == "fp32":
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, dtype=_DTYPES[precision.kind])
 
 
-def refuse_on_cpu(precision: Precision) -> None:
-    """Complain about what only a CUDA device can do."""
-    if precision.kind == "fp16":
-        raise ConfigError(
-            "precision.kind = fp16 needs a CUDA device and this run is on a CPU; set precision.kind=bf16 or fp32"
-        )
-    if precision.tf32:
+def refuse_precision(precision: Precision, device: str) -> None:
+    """Complain about what the device cannot do."""
+    if precision.tf32 and device == "cpu":
         raise ConfigError("precision.tf32 = true needs a CUDA device and this run is on a CPU; leave it out")
+
+
+def use_tf32(precision: Precision) -> None:
+    """Let CUDA multiply float32 matrices in 19 bits, or not, as the settings say."""
+    torch.backends.cuda.matmul.allow_tf32 = precision.tf32
+    torch.backends.cudnn.allow_tf32 = precision.tf32
 
 
 class LossScale:

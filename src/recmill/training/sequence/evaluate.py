@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.events.windows import Heldout, Sequences, heldout_users, read_histories
-from recmill.data.logs.split import SplitName
 from recmill.errors import ConfigError
 from recmill.models.sequence.baselines import Scorer
 from recmill.models.sequence.transitions import Transitions, count_transitions
-from recmill.ranking import Judge, Known, Protocol, Tally, is_at_ten, refuse_too_few
+from recmill.ranking import Judge, Known, RankTally, is_at_ten, refuse_too_few
 from recmill.seeds import rng
+from recmill.settings.data import SplitName
+from recmill.settings.protocol import Protocol
 from recmill.settings.sequences import SequenceConfig
 
 BLOCK_BYTES = 128 << 20  # of scores that exist at a time
@@ -25,7 +26,7 @@ class SequenceEvaluation:
 
     split: SplitName
     protocol: Protocol
-    tally: Tally
+    tally: RankTally
     is_whole: bool = True  # False: a limit left users out
 
     @property
@@ -73,7 +74,7 @@ def cut_blocks(users: NDArray[np.int64], num_items: int, eval_batch: int) -> lis
 
 def judge(
     scorer: Scorer, sequences: Sequences, split: Heldout, sums: Judge, blocks: Iterable[NDArray[np.int64]]
-) -> Tally:
+) -> RankTally:
     """Rank what came next for each user; scores exist for one block of users at a time."""
     for users in blocks:
         some = read_histories(sequences, split, users)

@@ -1,60 +1,66 @@
-"""A whole run on sequences: settings in, a run directory out, the baselines beside its results."""
+"""Sequence models as a job: the prepared sequences they open, what they check, and where item vectors are."""
 
-import json
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from recmill.files import write_atomic
-from recmill.observe.console import ProgressLine
+from recmill.data.events.prepare import PreparedSequences, open_prepared_sequences
+from recmill.errors import ConfigError
+from recmill.settings.run import WarmStart
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.checkpoint.checkpoint import read_model
-from recmill.training.loop.limits import expected_rows
-from recmill.training.loop.loop import train
-from recmill.training.loop.run import MODEL, RESULTS, Run, opened_run_dir
+from recmill.training.device import require_torchrec
+from recmill.training.loop.signals import Signals
 from recmill.training.sequence.evaluate import refuse_unfit_protocol
 from recmill.training.sequence.sharding import spread_kind
-from recmill.training.sequence.task import SequenceTask, open_sequence_task
-from recmill.world import joined, read_world
+from recmill.training.sequence.task import SequenceTask, build_sequence_task
+from recmill.world import Group, World
 
 
-def run_sequence_job(
-    config: SequenceConfig, run_dir: Path, *, resume: bool = False, overwrite: bool = False
-) -> dict[str, Any]:
-    """Train, evaluate on validation and test, write the run directory; what `results.json` holds."""
-    world = read_world()
-    kind = spread_kind(config, world.size)
-    with joined(world, is_sharded=kind is not None) as group, ExitStack() as stack:
-        with group.together():  # a mistake in the settings or the data leaves no directory behind
-            task = open_sequence_task(config, group, kind)
-            refuse_unfit_protocol(config, task.prepared.sequences)
-        with group.together():
-            if world.is_main:
-                stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
-        line = stack.enter_context(ProgressLine())
-        expected = expected_rows(config.stop, config.data.global_batch, task.rows_per_epoch)
-        stack.enter_context(task.signals.watched())
-        run = stack.enter_context(Run(run_dir, task, line=line, expected_rows=expected, group=group))
-        progress = train(run, task)
-        validation = run.verdict_at(progress.step) or task.evaluate("validation")
-        results = run.finish(progress, task, [validation, task.evaluate("test")])
-        results = add_comparisons(results, run, task)
-        if world.is_main:
-            write_atomic(run_dir / RESULTS, json.dumps(results, indent=1))
-        return results
+class SequenceJob:
+    """A run of a sequence model."""
 
+    def __init__(self, config: SequenceConfig, build_layers: Callable[..., Any] | None = None) -> None:
+        if build_layers is not None:
+            raise ConfigError(
+                f"model.kind = {config.model.kind} is a sequence model, and layers of one's own are for click models; "
+                "leave out model=..."
+            )
+        self._config = config
+        self._prepared: PreparedSequences | None = None
 
-def add_comparisons(results: dict[str, Any], run: Run, task: SequenceTask) -> dict[str, Any]:
-    """The test of the best weights, if they are not the last ones, and of the baselines, under the same protocol."""
-    best = results["best"]
-    if best and best["model"] not in (None, MODEL):
-        read_model(run.dir / best["model"], task.state)
-        evaluation = task.evaluate("test")
-        run.tell(f"step {best['step']:,}  {evaluation.describe()}  (the best weights on validation)")
-        results["test_of_best"] = evaluation.as_dict()
-    else:
-        results["test_of_best"] = results["test"] if best and best["model"] else None
-    results["baselines"] = task.judge_baselines("test")
-    manifest = task.prepared.manifest
-    results["data"] = {name: manifest[name] for name in ("preset", "rules", "users", "items", "events", "future_items")}
-    return results
+    def uses_torchrec(self, world: World) -> bool:
+        """Whether TorchRec spreads the item vectors over processes."""
+        kind = spread_kind(self._config, world.size)
+        if kind is not None:
+            require_torchrec(f"sharding of item = {kind}")
+        return kind is not None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """A body in which the sequences are open."""
+        if not self._config.data.dir:
+            raise ConfigError("data.dir is not set; give the directory of the prepared sequences with --data DIR")
+        self._prepared = open_prepared_sequences(Path(self._config.data.dir), verify=self._config.data.verify)
+        yield
+
+    def refuse_unfit(self, world: World) -> None:
+        """Complain about a protocol that the data has no room for, and batches too small for the processes."""
+        assert self._prepared is not None
+        batch = self._config.data.global_batch
+        if world.size > batch:
+            raise ConfigError(
+                f"{world.size} processes share data.global_batch = {batch} windows, and each needs one; "
+                "raise it or use fewer processes"
+            )
+        refuse_unfit_protocol(self._config, self._prepared.sequences)
+
+    def refuse_warm_start(self, settings: WarmStart) -> None:
+        """Sequence models have no such setting."""
+        raise ConfigError(f"warm_start.from_dir = {settings.from_dir} is for click models; leave it out")
+
+    def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> SequenceTask:
+        """The model and its item vectors."""
+        assert self._prepared is not None
+        kind = spread_kind(self._config, group.world.size)
+        return build_sequence_task(self._config, self._prepared, group, kind, signals, is_new=is_new)

@@ -84,6 +84,6 @@ def plan_counts(config: SequenceConfig, num_items: int, num_trained: int) -> tup
     if model.transition_weight:
         staying = num_trained * 2 * FLOAT_BYTES + num_items * KEY_BYTES  # no pair twice, at most
         making = num_trained * 5 * KEY_BYTES  # the pairs, sorted, their borders and both halves
-    if model.item_init == "neighbours":
+    if model.item_init == "co_occurrence":
         making = max(making, 4 * num_items * model.embedding_dim * FLOAT_BYTES)  # two, their norms, and a copy
     return staying, making

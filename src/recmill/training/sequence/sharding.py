@@ -1,18 +1,11 @@
 """Where the item vectors of a run on sequences are: a copy in every process, or spread over them by TorchRec."""
 
-from recmill.embeddings.plan import (
-    Sharding,
-    ShardKind,
-    ShardPlan,
-    kinds_by_table,
-    plan_by_hand,
-    refuse_rule,
-    refuse_unfit,
-)
+from recmill.embeddings.plan import ShardPlan, kinds_by_table, plan_by_hand, refuse_rule, refuse_unfit
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
+from recmill.settings.optimizers import NO_AVERAGE
+from recmill.settings.run import Sharding, ShardKind
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.optimize.average import NO_AVERAGE
 
 
 def item_spec(num_items: int) -> TableSpec:

@@ -5,7 +5,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,17 +12,16 @@ from torch import Tensor
 
 from recmill.data.batch import Position
 from recmill.data.events.arrow import SEQUENCES
-from recmill.data.events.prepare import PreparedSequences, open_prepared_sequences
+from recmill.data.events.prepare import PreparedSequences
 from recmill.data.events.windows import WindowOrder, WindowStream, cut_windows, heldout_users
-from recmill.data.logs.split import SplitName
-from recmill.embeddings.plan import ShardKind
-from recmill.errors import ConfigError
 from recmill.files import stated_checksum
 from recmill.memory import keep_freed_memory
 from recmill.models.sequence.baselines import Markov, Popularity, Scorer
 from recmill.models.sequence.co_occurrence import mix_neighbours
 from recmill.models.sequence.encoder import first_item_vectors
 from recmill.ranking import Judge
+from recmill.settings.data import SplitName
+from recmill.settings.run import ShardKind
 from recmill.settings.sequences import SequenceConfig
 from recmill.training.click.assemble import use_threads
 from recmill.training.loop.global_batch import part_of
@@ -121,8 +119,19 @@ class SequenceTask:
             tally.merge(other)
         return SequenceEvaluation(split, protocol, tally, len(users) == len(heldout_users(sequences, split)))
 
-    def judge_baselines(self, split: SplitName) -> dict[str, dict[str, Any]]:
-        """What popularity and first-order transitions score under the same protocol, and the network without these."""
+    def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
+        """The baselines, and the facts of the data that all results are of."""
+        names = ("preset", "rules", "users", "items", "events", "future_items")
+        return {
+            "baselines": self.evaluate_baselines(split, weights),
+            "data": {name: self.prepared.manifest[name] for name in names},
+        }
+
+    def evaluate_baselines(self, split: SplitName, weights: str) -> dict[str, dict[str, Any]]:
+        """What popularity and first-order transitions score under the same protocol, and the network without these.
+
+        The network is that of the weights which the task holds, and says which they are.
+        """
         model, item_counts = self.state.model, self.prepared.item_counts
         transitions = model.transitions if model.transition_weight else read_transitions(self.prepared.sequences)
         assert transitions is not None
@@ -134,7 +143,7 @@ class SequenceTask:
         if not model.transition_weight:
             return told
         with self.ready_to_score():
-            return {**told, "network": self.judge(model.network, split).as_dict()}
+            return {**told, "network": {**self.judge(model.network, split).as_dict(), "weights": weights}}
 
     def rates(self) -> dict[str, float]:
         """The learning rates."""
@@ -147,33 +156,30 @@ class SequenceTask:
         return all(bool(tensor.isfinite().all()) for tensor in chain(self.state.model.state_dict().values(), pieces))
 
 
-def open_sequence_task(
-    config: SequenceConfig, group: Group | None = None, kind: ShardKind | None = None, *, is_new: bool = True
+def build_sequence_task(
+    config: SequenceConfig,
+    prepared: PreparedSequences,
+    group: Group,
+    kind: ShardKind | None,
+    signals: Signals,
+    *,
+    is_new: bool = True,
 ) -> SequenceTask:
     """The task that the settings describe; `kind` is how TorchRec spreads the item vectors.
 
     What is not new is read from a file next, so that first values that take long are left out.
     """
-    group = group or Group()
-    if not config.data.dir:
-        raise ConfigError("data.dir is not set; give the directory of the prepared sequences with --data DIR")
-    if group.world.size > config.data.global_batch:
-        raise ConfigError(
-            f"{group.world.size} processes share data.global_batch = {config.data.global_batch} windows, and each "
-            "needs one; raise it or use fewer processes"
-        )
     use_threads(config.threads)
-    prepared = open_prepared_sequences(Path(config.data.dir), verify=config.data.verify)
-    identity = DataIdentity(prepared.vocabulary.items_hash, stated_checksum(prepared.manifest["files"][SEQUENCES]))
+    identity = DataIdentity(prepared.catalogue.items_hash, stated_checksum(prepared.manifest["files"][SEQUENCES]))
     num_items = prepared.sequences.num_items
     plan = plan_items(config, num_items, kind, group.world.size) if kind else None
     parts = build_sequence_parts(config, prepared.item_counts, identity, group, plan)
-    if config.model.item_init == "neighbours" and is_new:
+    if config.model.item_init == "co_occurrence" and is_new:
         parts.model.set_item_vectors(vectors_of_neighbours(config, prepared))
     if config.model.transition_weight:
         parts.model.transitions = read_transitions(prepared.sequences)
     keep_freed_memory()  # from here on: the item vectors, which stay, are better mapped
-    return SequenceTask(parts, prepared)
+    return SequenceTask(parts, prepared, signals)
 
 
 def vectors_of_neighbours(config: SequenceConfig, prepared: PreparedSequences) -> Tensor:

@@ -1,0 +1,192 @@
+"""Data from Python: synthetic worlds, preparation of rows and of events, audits."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from recmill.errors import ConfigError
+from recmill.recipes.resolve import Overrides, overrides_tree
+from recmill.settings.data import BadRowPolicy, DataConfig
+from recmill.settings.families import CLICK
+from recmill.settings.schemas import find_schema
+from recmill.settings.tree import from_tree, layered
+
+if TYPE_CHECKING:
+    from recmill.data.audit.report import AuditReport
+    from recmill.data.prepared.stages import OnProgress, Record
+    from recmill.data.synthetic.chains import ChainWorld
+    from recmill.data.synthetic.clicks import ClickWorld
+
+GIB = 1 << 30
+
+
+def synth(
+    kind: Literal["criteo", "interactions"], out: str | Path, *, overwrite: bool = False, **spec: Any
+) -> "ClickWorld | ChainWorld":
+    """Write a synthetic log with a known right answer: click logs of days, or events of users.
+
+    `spec`: of criteo rows, days, seed, scale, click_rate; of interactions users, items, seed, min_length, max_length,
+    noise, rules.
+    """
+    if kind == "criteo":
+        from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+
+        return write_criteo(from_tree(SynthSpec, spec, "synth"), Path(out), overwrite=overwrite)
+    if kind == "interactions":
+        from recmill.data.synthetic.chains import ChainSpec, write_chains
+
+        return write_chains(from_tree(ChainSpec, spec, "synth"), Path(out), overwrite=overwrite)
+    raise ConfigError(f"there is no synthetic log {kind!r}; choose from criteo, interactions")
+
+
+def prepare(
+    data: str | Path,
+    *,
+    out: str | Path,
+    preset: str = "recmill",
+    schema: str = "criteo",
+    store: Literal["npy", "parquet"] = "npy",
+    overrides: Overrides = (),
+    seed: int | None = None,
+    min_count: int | None = None,
+    max_values: int | None = None,
+    modulo: int | None = None,
+    memory_bytes: int = 2 * GIB,
+    jobs: int | None = None,
+    bad_rows: BadRowPolicy = "fail",
+    overwrite: bool = False,
+    on_progress: "OnProgress | None" = None,
+) -> "Record":
+    """Encode click logs once, for many runs; the manifest of the directory that was written.
+
+    `overrides` are settings of [data] that say which lines are for what, e.g. {"data.holdout_frac": 0.1}.
+    """
+    from recmill.data.logs.opening import open_splits
+    from recmill.data.prepared.prepare import PrepareJob
+    from recmill.data.prepared.prepare import prepare as prepare_rows
+    from recmill.data.prepared.stages import say_nothing
+
+    settings = rows_to_prepare(data, schema, overrides)
+    splits = open_splits(settings)
+    try:
+        job = PrepareJob(
+            splits,
+            settings.schema_of_rows,
+            Path(out),
+            preset,
+            store,
+            memory_bytes=memory_bytes,
+            jobs=_num_jobs(jobs),
+            seed=seed,
+            bad_rows=bad_rows,
+            min_count=min_count,
+            max_values=max_values,
+            modulo=modulo,
+            multi_hot=settings.multi_hot_rule,
+            on_progress=on_progress or say_nothing,
+        )
+        return prepare_rows(job, overwrite=overwrite)
+    finally:
+        splits.close()
+
+
+def _num_jobs(jobs: int | None) -> int:
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: it takes at least one thread")
+    return jobs or len(os.sched_getaffinity(0))
+
+
+def rows_to_prepare(data: str | Path, schema: str, overrides: Overrides) -> DataConfig:
+    """Which files and lines; the sizes of the tables are found by counting, and not asked for."""
+    num_tables = len(find_schema(schema).category_names)
+    given = overrides_tree(overrides, CLICK)
+    if unknown := [key for key in given if key != "data"]:
+        raise ConfigError(f"--set {unknown[0]}: only settings of [data] matter here, such as data.holdout_frac")
+    tree = {"dir": str(data), "row_schema": schema, "table_rows": [2] * num_tables}
+    return from_tree(DataConfig, layered(DataConfig, tree, given.get("data", {})), prefix="data.")
+
+
+def prepare_events(
+    data: str | Path,
+    *,
+    out: str | Path,
+    preset: str = "events",
+    schema: str | Path | None = None,
+    rules: dict[str, Any] | None = None,
+    jobs: int | None = None,
+    bad_rows: BadRowPolicy = "fail",
+    overwrite: bool = False,
+    on_progress: "OnProgress | None" = None,
+) -> "Record":
+    """Turn events of users into sequences; the manifest of the directory that was written.
+
+    `rules` are in place of the preset's: order, min_length, max_length, min_item_count, k_core, split, …
+    """
+    from recmill.data.events.prepare import EventJob
+    from recmill.data.events.prepare import prepare_events as write_events
+    from recmill.data.prepared.stages import say_nothing
+    from recmill.settings.events import EVENT_PRESETS, EventRules, read_event_schema
+
+    if preset not in EVENT_PRESETS:
+        raise ConfigError(f"there is no preset of events {preset!r}; choose from {', '.join(EVENT_PRESETS)}")
+    if schema is not None and preset != "events":
+        raise ConfigError(f"--schema {schema}: preset {preset} knows its columns; set --preset events")
+    chosen = EVENT_PRESETS[preset]
+    job = EventJob(
+        Path(data),
+        Path(out),
+        chosen.schemas if schema is None else (read_event_schema(Path(schema)),),
+        from_tree(EventRules, {**chosen.rules.to_tree(), **(rules or {})}, "options"),
+        preset,
+        jobs=_num_jobs(jobs),
+        bad_rows=bad_rows,
+        on_progress=on_progress or say_nothing,
+    )
+    return write_events(job, overwrite=overwrite)
+
+
+def audit(
+    data: str | Path,
+    *,
+    files: tuple[str, ...] = (),
+    test_files: tuple[str, ...] = (),
+    schema: str | None = None,
+    coverage: float = 0.99,
+    max_overlap: float = 0.01,
+    bad_rows: BadRowPolicy = "skip",
+    threads: int | None = None,
+    on_progress: Any = None,
+) -> "AuditReport":
+    """What is wrong with click logs or prepared rows, in one pass; `findings` lists it.
+
+    Without `files`, patterns of training files, the last day tests and the others train.
+    """
+    from recmill.data.audit.audit import (
+        audit_files,
+        compile_audit,
+        compile_kernels,
+        find_audit_input,
+        refuse_no_threads,
+    )
+    from recmill.data.audit.prepared import audit_prepared
+    from recmill.data.audit.report import Limits
+    from recmill.data.prepared.directory import read_facts
+    from recmill.files import has_manifest
+    from recmill.memory import keep_freed_memory
+
+    directory, limits = Path(data), Limits(coverage, max_overlap)
+    num_threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    refuse_no_threads(num_threads)
+    if has_manifest(directory):
+        if schema or files or test_files:
+            raise ConfigError(
+                f"{directory} is prepared, and its manifest says what its rows are; "
+                "leave out --schema, --files and --test-files"
+            )
+        compile_audit(read_facts(directory).schema)
+        keep_freed_memory()  # chunks come and go
+        return audit_prepared(directory, limits, threads=num_threads, on_progress=on_progress)
+    found = find_audit_input(directory, files, test_files, find_schema(schema or "criteo"), bad_rows, num_threads)
+    compile_kernels(found.schema)
+    keep_freed_memory()
+    return audit_files(found, limits, on_progress=on_progress)

@@ -1,0 +1,76 @@
+"""A run directory, opened from Python: settings, results, metrics over the steps, evaluation, its model."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recmill.api.evaluate import Weights, evaluate
+from recmill.api.results import Results, SplitResult
+from recmill.errors import RunError
+from recmill.files import CONFIG
+from recmill.recipes.resolve import Overrides, read_run_config
+from recmill.settings.families import AnyConfig
+
+if TYPE_CHECKING:
+    import polars
+
+    from recmill.models.click.own import BuildLayers
+    from recmill.serve.click_model import ClickModel
+    from recmill.serve.sequence_model import SequenceModel
+
+_RESULTS, _METRICS = "results.json", "metrics.jsonl"
+
+
+class Run:
+    """A run that was trained; nothing is read before it is asked for."""
+
+    def __init__(self, run_dir: str | Path, build_layers: "BuildLayers | None" = None) -> None:
+        self.dir = Path(run_dir)
+        self._build_layers = build_layers
+        if not (self.dir / CONFIG).is_file():
+            raise RunError(f"{self.dir} is not a run directory: it has no {CONFIG}")
+
+    @cached_property
+    def config(self) -> AnyConfig:
+        """All settings."""
+        return read_run_config(self.dir)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has written its results."""
+        return (self.dir / _RESULTS).is_file()
+
+    @cached_property
+    def results(self) -> Results:
+        """What was measured at the end."""
+        if not self.is_finished:
+            raise RunError(f"{self.dir} has no {_RESULTS}: the run is not finished; go on with resume=True")
+        return Results(json.loads((self.dir / _RESULTS).read_text()))
+
+    def metrics(self) -> "polars.DataFrame":
+        """All records over the steps as a frame: `kind` is train or evaluate; what a record does not have is null."""
+        import polars as pl
+
+        path = self.dir / _METRICS
+        records: list[dict[str, Any]] = list(map(json.loads, path.read_text().splitlines())) if path.is_file() else []
+        flat = [{k: v for k, v in record.items() if not isinstance(v, dict | list)} for record in records]
+        return pl.DataFrame(flat, infer_schema_length=None)
+
+    def evaluate(self, split: str = "test", *, weights: Weights = "best", overrides: Overrides = ()) -> SplitResult:
+        """The metrics of some weights on a split."""
+        found = evaluate(self.dir, split=split, weights=weights, overrides=overrides, model=self._build_layers)
+        return found.result
+
+    def load(self, weights: Weights = "best") -> "ClickModel | SequenceModel":
+        """The model, to predict or recommend with."""
+        from recmill.serve.model import load
+
+        return load(self.dir, weights=weights, model=self._build_layers)
+
+    def __repr__(self) -> str:
+        state = repr(self.results) if self.is_finished else "not finished"
+        return f"Run({str(self.dir)!r}, {state})"
+
+    def _repr_html_(self) -> str:
+        return self.results._repr_html_() if self.is_finished else f"<p>{self.dir}: not finished</p>"

@@ -1,0 +1,123 @@
+"""Train a model: in this process, or in several of this machine."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recmill import errors
+from recmill.api.run import Run
+from recmill.errors import ConfigError, FailureError, RecmillError
+from recmill.recipes.resolve import Mode, Overrides, resolve_for_run, sources_of
+from recmill.settings.families import AnyConfig
+from recmill.settings.tree import to_toml
+
+if TYPE_CHECKING:
+    from recmill.models.click.own import BuildLayers
+
+ERROR_FILE = "RECMILL_ERROR_FILE"  # where a command writes the error that ended it, for the process that started it
+_OPTIONS: dict[Mode, list[str]] = {
+    "new": [],
+    "overwrite": ["--overwrite"],
+    "resume": ["--start-or-resume"],
+    "start_or_resume": ["--start-or-resume"],
+}
+
+
+def train(
+    source: str | Path | AnyConfig | None = None,
+    *,
+    run: str | Path,
+    data: str | Path | None = None,
+    overrides: Overrides = (),
+    schema: str | None = None,
+    vocabulary: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    procs: int = 1,
+    model: "BuildLayers | None" = None,
+    show: bool = False,
+) -> Run:
+    """Train a model and evaluate it; the run directory, opened.
+
+    `source` is a recipe, a TOML file, a run directory or settings. With `resume` a run that was started goes on from
+    its newest checkpoint, and one that was not starts. `model` is a function of (settings, schema) that builds your own
+    layers: a module that takes dense features (B, N) and embeddings (B, F, D) and returns logits (B). `show` prints the
+    progress on standard error.
+    """
+    if resume and overwrite:
+        raise ConfigError("resume goes on with a run and overwrite replaces it; give one of them")
+    options = {} if model is None else {"model.kind": "custom", "model.layers": _name_of(model)}
+    sources = replace(
+        sources_of(source), data=data, schema=schema, vocabulary=vocabulary, overrides=overrides, options=options
+    )
+    mode: Mode = "overwrite" if overwrite else "new"
+    if resume:
+        mode = "resume" if source is None else "start_or_resume"
+    config, goes_on = resolve_for_run(sources, Path(run), mode)
+    if procs > 1:
+        _train_in_processes(config, Path(run), ["--procs", str(procs), *_OPTIONS[mode]], model, show=show)
+    else:
+        from recmill.observe.console import ProgressLine, quiet_line
+        from recmill.training.job import run_job
+
+        line = ProgressLine() if show else quiet_line()
+        run_job(config, run, resume=goes_on, overwrite=overwrite, build_layers=model, line=line)
+    return Run(run, model)
+
+
+def _name_of(build_layers: "BuildLayers") -> str:
+    from recmill.models.click.own import name_of
+
+    return name_of(build_layers)
+
+
+def _train_in_processes(
+    config: AnyConfig, run_dir: Path, options: list[str], build_layers: "BuildLayers | None", *, show: bool
+) -> None:
+    """What `recmill train --procs N` does, and its error as an exception."""
+    with tempfile.TemporaryDirectory() as scratch:
+        settings, error_file = Path(scratch) / "settings.toml", Path(scratch) / "error.json"
+        settings.write_text(to_toml(config))
+        if build_layers is not None:
+            options = [*options, "--layers", _place_of(build_layers)]
+        words = ["train", "--config", str(settings), "--run", str(run_dir), *options]
+        output = None if show else subprocess.PIPE
+        done = subprocess.run(
+            [sys.executable, "-m", "recmill", *words],
+            env={**os.environ, ERROR_FILE: str(error_file)},
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            text=True,
+        )
+        if done.returncode:
+            raise _read_error(error_file, done.returncode, done.stderr or "")
+
+
+def _place_of(build_layers: "BuildLayers") -> str:
+    """Where another process finds the function."""
+    name, path = getattr(build_layers, "__qualname__", ""), inspect.getsourcefile(build_layers)
+    if path is None or not name.isidentifier():
+        raise ConfigError(
+            f"model = {name or build_layers!r}: several processes import the function by its name; "
+            "define it at the top of a module, or train with procs=1"
+        )
+    return f"{Path(path).resolve()}:{name}"
+
+
+def _read_error(error_file: Path, status: int, printed: str) -> RecmillError:
+    """The exception with which the main process of several has ended."""
+    if error_file.is_file():
+        found = json.loads(error_file.read_text())
+        kind = getattr(errors, found["kind"], FailureError)
+        error: RecmillError = kind.__new__(kind)  # some take other arguments than a message
+        error.args = (found["message"],)
+        error.exit_status = status
+        return error
+    last = "\n".join(printed.strip().splitlines()[-5:])
+    return FailureError(f"training in several processes ended with status {status}: {last}")

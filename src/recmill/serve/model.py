@@ -1,0 +1,70 @@
+"""A trained model, loaded: a click model that predicts, or a sequence model that recommends."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recmill.errors import RunError
+from recmill.recipes.resolve import apply_overrides, read_config_tree
+from recmill.serve.click_model import ClickModel
+from recmill.serve.sequence_model import SequenceModel
+from recmill.serve.weights import FoundWeights, find_weights, run_of
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.families import AnyConfig
+from recmill.settings.sequences import SequenceConfig
+from recmill.training.checkpoint.saved_state import open_state
+
+if TYPE_CHECKING:
+    from recmill.models.click.own import BuildLayers
+
+
+def load(
+    path: str | Path, *, weights: str | Path = "best", model: "BuildLayers | None" = None
+) -> ClickModel | SequenceModel:
+    """The model of a run, of a checkpoint or of exported weights.
+
+    Of a run the weights are the best on validation if it kept them, or else the last ones; `weights` may name others.
+    `model` is the function that built the layers, if they are your own.
+    """
+    config, found = open_weights(Path(path), weights)
+    if isinstance(config, SequenceConfig):
+        return SequenceModel(config, found)
+    return ClickModel(config, found, model)
+
+
+def load_click_model(
+    path: str | Path, *, weights: str | Path = "best", model: "BuildLayers | None" = None
+) -> ClickModel:
+    """The click model of a run, or a complaint that it is another."""
+    config, found = open_weights(Path(path), weights)
+    if not isinstance(config, TrainConfig):
+        raise RunError(
+            f"{path} is a run of {config.model.kind}, which ranks items and predicts no clicks; use `recmill recommend`"
+        )
+    return ClickModel(config, found, model)
+
+
+def load_sequence_model(
+    path: str | Path, *, weights: str | Path = "best", data: str | Path | None = None
+) -> SequenceModel:
+    """The sequence model of a run, or a complaint that it is another; `data` are prepared sequences in place of its."""
+    config, found = open_weights(Path(path), weights)
+    if not isinstance(config, SequenceConfig):
+        raise RunError(
+            f"{path} is a run of {config.model.kind}, which predicts clicks and ranks no items; use `recmill predict`"
+        )
+    return SequenceModel(apply_overrides(config, (), data=data), found)
+
+
+def open_weights(path: Path, weights: str | Path) -> tuple[AnyConfig, FoundWeights]:
+    """The settings and the weights that a path stands for."""
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise RunError(f"{path} {what}; give a run directory, a checkpoint or exported weights")
+    if run_of(path) == path:
+        found = find_weights(path, weights)
+        return read_config_tree(open_state(found.directory).settings() or {}, str(found.directory)), found
+    state = open_state(path)
+    settings = state.settings()
+    if settings is None:
+        raise RunError(f"{path} has no config.toml beside its weights, so that nothing tells what they are of")
+    return read_config_tree(settings, str(path)), FoundWeights(state.directory, str(path), state.step)

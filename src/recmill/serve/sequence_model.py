@@ -1,0 +1,126 @@
+"""A trained sequence model that lists items for users and histories."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from recmill.errors import ConfigError
+from recmill.observe.html import html_table
+from recmill.serve import recommend
+from recmill.serve.table_file import refuse_table_path, table_writer
+from recmill.serve.weights import FoundWeights
+from recmill.settings.families import AnyConfig
+from recmill.training.job import trained_task
+from recmill.training.sequence.task import SequenceTask
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """A list for one user: items as the files call them, best first, and their scores."""
+
+    items: list[int | str]
+    scores: list[float]
+    unknown: list[str]  # items of the history that were never trained on
+    history_length: int
+
+    def _repr_html_(self) -> str:
+        return html_table(("item", "score"), zip(self.items, self.scores, strict=True))
+
+
+@dataclass(frozen=True)
+class WrittenLists:
+    """How many users have a list in a file, how many have none, and how long lists are at most."""
+
+    num_users: int
+    num_without: int
+    length: int
+
+
+class SequenceModel:
+    """Ranks items by what came before."""
+
+    def __init__(self, config: AnyConfig, weights: FoundWeights) -> None:
+        self.config, self.weights = config, weights
+        with ExitStack() as stack:  # the sequences are mapped, and stay so
+            task = stack.enter_context(trained_task(config, weights.directory))
+        assert isinstance(task, SequenceTask)
+        self._task = task
+
+    @property
+    def torch(self) -> nn.Module:
+        """The layers, with their item vectors if those are weights like others."""
+        return self._task.state.model
+
+    @property
+    def num_items(self) -> int:
+        """How many items the catalogue has."""
+        return int(self._task.prepared.sequences.num_items)
+
+    def table(self, name: str = "item") -> "np.ndarray[Any, np.dtype[np.float32]]":
+        """The item vectors (items, dimension), in the order of `items`."""
+        if name != "item":
+            raise ConfigError(f"there is no table {name!r}; a sequence model has one, item")
+        with self._task.ready_to_score():
+            with torch.no_grad():
+                vectors = self._task.state.model.look_up(torch.arange(1, self.num_items + 1))
+            return np.array(vectors.numpy())
+
+    @property
+    def items(self) -> list[int | str]:
+        """All items as the files call them, in the order of the rows of `table`."""
+        return self._task.prepared.catalogue.item_names(range(1, self.num_items + 1))
+
+    def recommend(
+        self,
+        history: Sequence[int | str] | None = None,
+        *,
+        user: int | str | None = None,
+        k: int = 20,
+    ) -> Recommended:
+        """The k best items for a history, oldest first, or for a user of the prepared sequences."""
+        if (history is None) == (user is None):
+            raise ConfigError("recommend takes a history or a user, one of them")
+        if k < 1:
+            raise ConfigError(f"-k {k}: a list has at least one item")
+        prepared, unknown = self._task.prepared, list[str]()
+        if user is not None:
+            ids = recommend.find_history(prepared, str(user))
+        else:
+            ids, unknown = recommend.read_history(prepared, [str(item) for item in history or ()])
+        with self._task.ready_to_score():
+            places, scores = recommend.recommend(self._task.state.model, [ids], self.num_items, k)
+        listed = places[0][places[0] > 0].tolist()
+        items = prepared.catalogue.item_names(listed)
+        return Recommended(items, [float(score) for score in scores[0][: len(items)]], unknown, len(ids))
+
+    def write_lists(self, out: str | Path, k: int = 20, *, histories: str | Path | None = None) -> WrittenLists:
+        """Write the lists of all users, or of a file of histories, to a Parquet or CSV file."""
+        path, prepared, state = Path(out), self._task.prepared, self._task.state
+        refuse_table_path(path)
+        if k < 1:
+            raise ConfigError(f"-k {k}: a list has at least one item")
+        eval_batch = self._task.config.data.eval_batch
+        blocks: Any
+        if histories is not None:
+            num_asked = sum(1 for _ in recommend.read_asked(Path(histories)))  # a bad line is told before all else
+            blocks = recommend.recommend_to_new(state.model, prepared, Path(histories), k, eval_batch)
+        else:
+            users = recommend.users_with_history(prepared.sequences)
+            num_asked = prepared.sequences.num_users
+            blocks = recommend.recommend_to_all(state.model, prepared, users, k, eval_batch)
+        num_users, catalogue = 0, prepared.catalogue
+        schema = catalogue.lists_schema(are_new=histories is not None)
+        with self._task.ready_to_score(), table_writer(path, schema) as writer:
+            for users_of_block, lists in blocks:
+                num_users += len(users_of_block)
+                writer.write_table(catalogue.lists_table(users_of_block, lists))
+        return WrittenLists(num_users, num_asked - num_users, min(k, self.num_items))
+
+    def __repr__(self) -> str:
+        return f"SequenceModel({self.config.model.kind}, {self.num_items:,} items, {self.weights.describe()})"

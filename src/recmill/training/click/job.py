@@ -1,0 +1,71 @@
+"""Click models as a job: which data they open, what they check, and where their tables are."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from recmill.errors import ConfigError
+from recmill.models.click.own import BuildLayers
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.run import WarmStart
+from recmill.training.checkpoint.take_over import refuse_unfit_tables
+from recmill.training.click.assemble import assemble, table_specs
+from recmill.training.click.inputs import Inputs, refuse_large_batch
+from recmill.training.click.task import ClickTask
+from recmill.training.device import require_torchrec
+from recmill.training.loop.signals import Signals
+from recmill.training.loop.task import Task
+from recmill.training.optimize.precision import refuse_precision, use_tf32
+from recmill.world import Group, World
+
+
+class ClickJob:
+    """A run of a click model."""
+
+    def __init__(self, config: TrainConfig, build_layers: BuildLayers | None = None) -> None:
+        self._config = config
+        self._build_layers = build_layers
+        self._inputs: Inputs | None = None
+
+    def uses_torchrec(self, world: World) -> bool:
+        """Always of several processes and on CUDA, otherwise if asked to."""
+        engine, needs_it = self._config.sharding.engine, world.size > 1 or world.device != "cpu"
+        if engine == "local" and needs_it:
+            raise ConfigError(
+                f"sharding.engine = local is for one process on a CPU, and this run has {world.size} on "
+                f"{world.device}; leave it out"
+            )
+        if needs_it or engine == "torchrec":
+            require_torchrec(f"a run of {world.size} processes" if world.size > 1 else f"a run on {world.device}")
+        return needs_it or engine == "torchrec"
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """A body in which the files are open."""
+        with Inputs(self._config) as self._inputs:
+            yield
+
+    def refuse_unfit(self, world: World) -> None:
+        """Complain about batches that the data does not fill, and about what TorchRec or the device cannot do."""
+        assert self._inputs is not None
+        refuse_precision(self._config.precision, world.device)
+        refuse_large_batch(self._config, self._inputs)
+        if self.uses_torchrec(world):
+            from recmill.training.click.sharded import refuse_sharded  # TorchRec costs seconds
+
+            refuse_sharded(self._config, world)
+
+    def refuse_warm_start(self, settings: WarmStart) -> None:
+        """Complain about tables of other shapes."""
+        shapes = {spec.name: (spec.num_rows, self._config.model.table_dim) for spec in table_specs(self._config)}
+        refuse_unfit_tables(settings, shapes, self._config)
+
+    def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> Task:
+        """The model, its tables and its data, in this process or over all of them."""
+        del is_new  # first values are drawn in no time
+        assert self._inputs is not None
+        if not self.uses_torchrec(group.world):
+            return ClickTask(assemble(self._config, self._build_layers), self._inputs, signals)
+        from recmill.training.click.sharded import ShardedTask, assemble_sharded  # TorchRec costs seconds
+
+        use_tf32(self._config.precision)
+        return ShardedTask(assemble_sharded(self._config, group, self._build_layers), self._inputs, group, signals)
