@@ -51,13 +51,27 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.checkpoint": BASE | DATA | {"settings", "embeddings", "training.optimize", "training.progress"},
     "training.optimize": BASE | {"settings", "embeddings"},
     "training.loop": BASE | DATA | {"settings", "observe", "training.checkpoint", "training.progress"},
-    "training.click": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - {"training.sequence", "training.job"}),
-    "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - {"training.click", "training.job"}),
-    "training.job": BASE | {"settings", "observe", "models.click"} | (TRAINING - {"training.click", "training.sequence"}),
+    "training.click": BASE
+    | DATA
+    | MODELS
+    | {"settings", "embeddings"}
+    | (TRAINING - {"training.sequence", "training.job"}),
+    "training.sequence": BASE
+    | DATA
+    | MODELS
+    | {"settings", "embeddings"}
+    | (TRAINING - {"training.click", "training.job"}),
+    "training.job": BASE
+    | {"settings", "observe", "models.click"}
+    | (TRAINING - {"training.click", "training.sequence"}),
     "recipes": {"errors", "files", "settings", "data.prepared"},
     "serve": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "embeddings", "recipes"},
     "launch": BASE | {"observe"},
-    "api": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "recipes", "serve", "data.audit", "data.synthetic"},
+    "api": BASE
+    | DATA
+    | MODELS
+    | TRAINING
+    | {"settings", "observe", "recipes", "serve", "data.audit", "data.synthetic"},
     "__main__": {"cli"},
     "__init__": {"errors", "settings", "recipes", "serve", "api"},
 }
@@ -114,7 +128,9 @@ def own_imports_of(path: Path) -> set[str]:
     return {name.removeprefix("recmill.") for name in imports_of(path) if name.startswith("recmill.")}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.name != "__init__.py" or path.parent == SOURCE], ids=module_of)
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.name != "__init__.py" or path.parent == SOURCE], ids=module_of
+)
 def test_imports_flow_down(path: Path) -> None:
     room = room_of(module_of(path))
     for name in own_imports_of(path):
