@@ -26,8 +26,8 @@ from recmill.data.events.prepare import open_prepared_sequences
 from recmill.data.events.windows import SequenceBatch, Sequences, WindowOrder, WindowStream
 from recmill.settings.sequence_models import Bert4RecConfig
 from recmill.settings.sequences import Masking, SequenceConfig, SequenceData
-from recmill.training.click.assemble import use_threads
 from recmill.training.sequence.step import build_sequence_parts, take_sequence_step
+from recmill.training.threads import use_threads
 
 WARM_STEPS = 1
 LossOf = Callable[[PlainBert4Rec, torch.Tensor, torch.Tensor], torch.Tensor]

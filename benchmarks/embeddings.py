@@ -19,7 +19,7 @@ from recmill.embeddings.table import TableSpec
 from recmill.errors import MissingExtra
 from recmill.settings.criteo import capped_table_rows
 from recmill.settings.optimizers import TableOptimizer
-from recmill.training.click.assemble import use_threads
+from recmill.training.threads import use_threads
 
 LR, EPS = 0.01, 1e-8
 STEPS_PER_TURN = 10

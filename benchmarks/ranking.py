@@ -19,9 +19,9 @@ from recmill.ranking import Judge
 from recmill.settings.protocol import Protocol
 from recmill.settings.sequence_models import SasRecConfig
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.click.assemble import use_threads
 from recmill.training.sequence.evaluate import cut_blocks, judge
 from recmill.training.sequence.step import SequenceParts, build_sequence_parts
+from recmill.training.threads import use_threads
 
 
 def time_recmill(parts: SequenceParts, sequences: Sequences, protocol: Protocol) -> float:

@@ -8,13 +8,11 @@ from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
 from recmill.settings.optimizers import TableOptimizer
 from recmill.settings.run import Sharding, ShardKind
+from recmill.settings.table_rules import TABLE_RULES
 
 FLOAT_BYTES, ID_BYTES = 4, 8
 # FBGEMM moves vectors four numbers at a time.
 _COLUMN_STEP = 4
-_RULES_ON_CPU, _MORE_ON_CUDA = ("sgd", "adagrad", "rowwise_adagrad"), ("adam",)  # that FBGEMM has
-# Rules that keep one number for a whole row would keep one for each part of it.
-_NEEDS_WHOLE_ROWS = ("rowwise_adagrad", "rowwise_adam")
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def kinds_by_table(sharding: Sharding, specs: Sequence[TableSpec]) -> dict[str, 
 def refuse_unfit(sharding: Sharding, optimizer: TableOptimizer, dim: int, specs: Sequence[TableSpec]) -> None:
     """Complain about a plan that would compute something else than the settings say, or cannot be."""
     for name, kind in kinds_by_table(sharding, specs).items():
-        if kind == "column_wise" and optimizer.kind in _NEEDS_WHOLE_ROWS:
+        if kind == "column_wise" and not may_cut_columns(optimizer):
             raise ConfigError(
                 f"sharding of {name} is column_wise and tables.kind is {optimizer.kind}, which keeps one number for a "
                 "whole row: in columns it would be another algorithm; set tables.kind=adagrad or another sharding"
@@ -159,7 +157,7 @@ def refuse_unfit(sharding: Sharding, optimizer: TableOptimizer, dim: int, specs:
 
 def refuse_rule(optimizer: TableOptimizer, device: str) -> None:
     """Complain about a rule that TorchRec's tables do not have on a device."""
-    rules = _RULES_ON_CPU if device == "cpu" else (*_RULES_ON_CPU, *_MORE_ON_CUDA)
+    rules = [kind for kind, rule in TABLE_RULES.items() if rule.is_fused_on(device)]
     unused = [name for name in ("momentum", "weight_decay") if optimizer.numbers.get(name)]
     if optimizer.kind not in rules or unused:
         what = f"tables.kind = {optimizer.kind}" + (f" with tables.{unused[0]}" if unused else "")
@@ -170,5 +168,5 @@ def refuse_rule(optimizer: TableOptimizer, device: str) -> None:
 
 
 def may_cut_columns(optimizer: TableOptimizer) -> bool:
-    """Whether the rule stays the same if a row lies in several places."""
-    return optimizer.kind not in _NEEDS_WHOLE_ROWS
+    """Whether the rule stays the same if a row lies in several places: one number for a row would become several."""
+    return not TABLE_RULES[optimizer.kind].needs_whole_rows

@@ -1,9 +1,10 @@
-"""The rules that move one row of a table, given the sum of its gradients; their formulas stand in `table.py`.
+"""The rules that move one row of a table, given the sum of its gradients; `TableOptimizer` has their formulas.
 
 No operation may be reordered or fused: a kernel just compiled and the same one loaded from its cache have been through
 the optimiser in different company, and a run that is resumed is to end with the same bits.
 """
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from recmill.jit import njit
 from recmill.settings.optimizers import TableOptimizer
+from recmill.settings.table_rules import TABLE_RULES
 
 
 class Storage(NamedTuple):
@@ -72,16 +74,8 @@ def rule_of(optimizer: TableOptimizer, dim: int) -> Rule:
 
 def update_row(rule: Rule, dim: int) -> Any:
     """The compiled rule for rows of one dimension: (weights, state, gradient, rates) → None, all rows of their own."""
-    if rule.kind == "sgd":
-        return _momentum(dim) if rule.has_momentum else _sgd(dim)
-    builders = {
-        "adagrad": _adagrad,
-        "rowwise_adagrad": _rowwise_adagrad,
-        "adam": _adam,
-        "rowwise_adam": _rowwise_adam,
-        "ftrl": _ftrl,
-    }
-    return builders[rule.kind](dim)
+    module, name = TABLE_RULES[rule.kind].kernel.split(":")
+    return getattr(import_module(module), name)(rule, dim)
 
 
 def _sum_of_squares(dim: int) -> Any:
@@ -103,13 +97,17 @@ def _sum_of_squares(dim: int) -> Any:
     return sum_of_squares
 
 
-def _sgd(dim: int) -> Any:
+def sgd(rule: Rule, dim: int) -> Any:
+    """SGD, with momentum if the rule has it."""
+    if rule.has_momentum:
+        return _momentum(dim)
+
     @njit(inline="always")
-    def sgd(weights: Any, _state: Any, gradient: Any, rates: Rates) -> None:
+    def plain(weights: Any, _state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             weights[d] -= rates.lr * gradient[d]
 
-    return sgd
+    return plain
 
 
 def _momentum(dim: int) -> Any:
@@ -122,33 +120,38 @@ def _momentum(dim: int) -> Any:
     return momentum
 
 
-def _adagrad(dim: int) -> Any:
+def adagrad(_rule: Rule, dim: int) -> Any:
+    """Adagrad, an accumulator for every weight."""
+
     @njit(inline="always")
-    def adagrad(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             state[d] += gradient[d] * gradient[d]
             weights[d] -= rates.lr * gradient[d] / (np.sqrt(state[d]) + rates.eps)
 
-    return adagrad
+    return update
 
 
-def _rowwise_adagrad(dim: int) -> Any:
+def rowwise_adagrad(_rule: Rule, dim: int) -> Any:
+    """Adagrad with one accumulator for a row."""
     sum_of_squares = _sum_of_squares(dim)
 
     @njit(inline="always")
-    def rowwise_adagrad(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         squares = sum_of_squares(gradient)
         state[0] += squares / np.float32(dim)
         rate = rates.lr / (np.sqrt(state[0]) + rates.eps)
         for d in range(dim):
             weights[d] -= rate * gradient[d]
 
-    return rowwise_adagrad
+    return update
 
 
-def _adam(dim: int) -> Any:
+def adam(_rule: Rule, dim: int) -> Any:
+    """Adam, both moments for every weight."""
+
     @njit(inline="always")
-    def adam(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             first = rates.beta1 * state[d] + rates.rest1 * gradient[d]
             second = rates.beta2 * state[dim + d] + rates.rest2 * gradient[d] * gradient[d]
@@ -157,14 +160,15 @@ def _adam(dim: int) -> Any:
             scale = np.sqrt(second * rates.unbias2) + rates.eps
             weights[d] -= rates.lr * rates.unbias1 * first / scale
 
-    return adam
+    return update
 
 
-def _rowwise_adam(dim: int) -> Any:
+def rowwise_adam(_rule: Rule, dim: int) -> Any:
+    """Adam with one second moment for a row."""
     sum_of_squares = _sum_of_squares(dim)
 
     @njit(inline="always")
-    def rowwise_adam(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         squares = sum_of_squares(gradient)
         second = rates.beta2 * state[dim] + rates.rest2 * squares / np.float32(dim)
         state[dim] = second
@@ -174,12 +178,14 @@ def _rowwise_adam(dim: int) -> Any:
             state[d] = first
             weights[d] -= rate * first
 
-    return rowwise_adam
+    return update
 
 
-def _ftrl(dim: int) -> Any:
+def ftrl(_rule: Rule, dim: int) -> Any:
+    """FTRL-Proximal."""
+
     @njit(inline="always")
-    def ftrl(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
         for d in range(dim):
             before = state[d]
             after = before + gradient[d] * gradient[d]
@@ -193,4 +199,4 @@ def _ftrl(dim: int) -> Any:
             else:
                 weights[d] = (np.copysign(rates.l1, z) - z) / (grown / rates.lr + rates.l2)
 
-    return ftrl
+    return update

@@ -6,6 +6,7 @@ moves the tables; every kernel is therefore told to be a fused one, and checked.
 
 import logging
 import warnings
+from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
@@ -21,12 +22,12 @@ from torchrec.distributed.types import (
     ShardingPlan,
 )
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
-from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from recmill.embeddings.piece import Piece, What
 from recmill.embeddings.plan import ShardPlan, refuse_rule
 from recmill.errors import ConfigError
 from recmill.settings.optimizers import TableOptimizer
+from recmill.settings.table_rules import TABLE_RULES
 from recmill.world import World
 
 # What they say of themselves while they are loaded and plan is for their authors.
@@ -36,18 +37,6 @@ warnings.filterwarnings("ignore", module=r"torchrec|fbgemm_gpu|torch\.(fx|distri
 
 TABLES = "tables"  # what a module that is to be spread calls its tables
 M = TypeVar("M", bound=nn.Module)
-_OPTIMIZERS: dict[str, Any] = {
-    "sgd": torch.optim.SGD,
-    "adagrad": torch.optim.Adagrad,
-    "rowwise_adagrad": RowWiseAdagrad,
-    "adam": torch.optim.Adam,
-}
-_FBGEMM_NAMES = {
-    "sgd": "exact_sgd",
-    "adagrad": "exact_adagrad",
-    "rowwise_adagrad": "exact_rowwise_adagrad",
-    "adam": "adam",
-}
 
 
 def _to_torchrec(plan: ShardPlan, device: str) -> ShardingPlan:
@@ -69,15 +58,22 @@ def _to_torchrec(plan: ShardPlan, device: str) -> ShardingPlan:
     return ShardingPlan({TABLES: module})
 
 
+def _torchrec_class(kind: str) -> Any:
+    place = TABLE_RULES[kind].torchrec
+    assert place is not None, "refuse_rule has let it through"
+    module, name = place.split(":")
+    return getattr(import_module(module), name)
+
+
 def with_optimizer(module: M, optimizer: TableOptimizer, world: World) -> M:
     """The tables with the rule that will move them, fused into the backward pass."""
     refuse_rule(optimizer, world.device)
     # the accumulator's first value is set with the first values, for which FBGEMM has no setting; the others are 0
-    passed_over = ("initial_accumulator", "momentum", "weight_decay")
-    numbers = {name: number for name, number in optimizer.numbers.items() if name not in passed_over}
+    left_out = ("initial_accumulator", "momentum", "weight_decay")
+    numbers = {name: number for name, number in optimizer.numbers.items() if name not in left_out}
     betas = {"betas": (numbers.pop("beta1"), numbers.pop("beta2"))} if "beta1" in numbers else {}
     apply_optimizer_in_backward(
-        _OPTIMIZERS[optimizer.kind], module.parameters(), {"lr": optimizer.lr, **numbers, **betas}
+        _torchrec_class(optimizer.kind), module.parameters(), {"lr": optimizer.lr, **numbers, **betas}
     )
     return module
 
@@ -123,7 +119,7 @@ class FusedTables:
         rules = {str(kernel.emb_module.optimizer.name).lower() for kernel in fused}
         if lost := sorted(held - owned):
             raise ConfigError(f"TorchRec has given no optimizer to {', '.join(lost[:5])}; the run would not train them")
-        if strange := sorted(rules - {_FBGEMM_NAMES[self._optimizer.kind]}):
+        if strange := sorted(rules - {TABLE_RULES[self._optimizer.kind].fbgemm}):
             raise ConfigError(f"TorchRec would move the tables by {strange[0]} in place of {self._optimizer.kind}")
 
     def pieces(self) -> list[Piece]:

@@ -29,6 +29,10 @@ class TableRule:
         width = self.state.get("accumulator")
         return 0 if width is None else dim if width == "dim" else 1
 
+    def is_fused_on(self, device: str) -> bool:
+        """Whether TorchRec's tables have it on a device."""
+        return self.torchrec is not None and (device != "cpu" or self.on_torchrec_cpu)
+
     @property
     def needs_whole_rows(self) -> bool:
         """Whether it keeps one number for a whole row, and would be another rule on parts of rows."""

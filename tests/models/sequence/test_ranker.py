@@ -12,9 +12,11 @@ from recmill.errors import ConfigError
 from recmill.models.parts.attention import pack
 from recmill.models.parts.dropout import train_at
 from recmill.models.parts.losses import Sampled
-from recmill.models.sequence.ranker import WHOLE, Ranker, Share
+from recmill.models.sequence.losses import FullLoss, LossBatch, sampled_loss
+from recmill.models.sequence.ranker import Ranker
 from recmill.settings.optimizers import TableOptimizer
 from recmill.settings.sequence_models import Bert4RecConfig, SasRecConfig, SequenceModelSettings, resolve_sequence_model
+from recmill.settings.sequences import SequenceLoss
 
 NUM_ITEMS, MAX_LENGTH = 20, 6
 CONFIGS: dict[str, SequenceModelSettings] = {
@@ -25,6 +27,10 @@ CONFIGS: dict[str, SequenceModelSettings] = {
 IDS = np.array([3, 4, 5, 9, 1, 2, 7, 7, 8, 20])
 LENGTHS = np.array([3, 1, 6])
 TARGETS = np.array([0, 5, 0, 4, 0, 0, 9, 0, 20, 1])
+
+
+def full_loss(ranker: Ranker, batch: LossBatch, smoothing: float = 0.0) -> torch.Tensor:
+    return FullLoss(SequenceLoss(label_smoothing=smoothing), np.ones(NUM_ITEMS, np.int64), 0)(ranker, batch, 0)
 
 
 def build(name: str, tables: LocalTables | None = None) -> Ranker:
@@ -39,7 +45,7 @@ def test_the_full_loss_is_that_of_all_logits(name: str) -> None:
     logits = hidden @ ranker.output_weights().T + (0 if bias is None else bias)
     labels = torch.from_numpy(np.where(TARGETS > 0, TARGETS - 1, -100))
     expected = nn.functional.cross_entropy(logits, labels)
-    actual = ranker.full_loss(IDS, TARGETS, LENGTHS, 0.0)
+    actual = full_loss(ranker, LossBatch(IDS, TARGETS, LENGTHS))
     torch.testing.assert_close(actual, expected)
     parameters = [p for p in ranker.parameters() if p.requires_grad]
     for ours, theirs in zip(
@@ -52,7 +58,8 @@ def test_the_full_loss_is_that_of_all_logits(name: str) -> None:
 def test_sampling_every_item_once_is_the_full_loss(name: str) -> None:
     ranker = build(name)
     everything = Sampled(torch.arange(1, NUM_ITEMS + 1), torch.zeros(NUM_ITEMS))
-    sampled, full = ranker.sampled_loss(IDS, TARGETS, LENGTHS, everything), ranker.full_loss(IDS, TARGETS, LENGTHS, 0.0)
+    batch = LossBatch(IDS, TARGETS, LENGTHS)
+    sampled, full = sampled_loss(ranker, batch, everything), full_loss(ranker, batch)
     torch.testing.assert_close(sampled, full)
     parameters = list(ranker.parameters())
     for ours, theirs in zip(
@@ -65,7 +72,7 @@ def test_sampling_every_item_once_is_the_full_loss(name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_shares_of_processes_add_up_to_the_whole(name: str, kind: str) -> None:
     """Losses and gradients, with dropout; the last process has no sequence at all."""
-    config = CONFIGS[name].model_copy(update={"dropout": 0.3, "attention_dropout": 0.3})
+    config = CONFIGS[name].with_({"dropout": 0.3, "attention_dropout": 0.3})
     ranker = Ranker(config, NUM_ITEMS, MAX_LENGTH, None, seed=1)  # type: ignore[arg-type]
     train_at(ranker, 2)
     sampled = Sampled(torch.tensor([2, 11, 12]), torch.zeros(3))
@@ -73,9 +80,9 @@ def test_the_shares_of_processes_add_up_to_the_whole(name: str, kind: str) -> No
     def loss_of(rows: NDArray[np.int64] | None) -> torch.Tensor:
         chosen = np.arange(3) if rows is None else rows
         events = np.isin(np.repeat(np.arange(3), LENGTHS), chosen)
-        share = WHOLE if rows is None else Share(rows, float(np.count_nonzero(TARGETS)))
-        batch = (IDS[events], TARGETS[events], LENGTHS[chosen])
-        return ranker.full_loss(*batch, 0.1, share) if kind == "full" else ranker.sampled_loss(*batch, sampled, share)
+        share = () if rows is None else (rows, float(np.count_nonzero(TARGETS)))
+        batch = LossBatch(IDS[events], TARGETS[events], LENGTHS[chosen], *share)
+        return full_loss(ranker, batch, 0.1) if kind == "full" else sampled_loss(ranker, batch, sampled)
 
     expected = loss_of(None)
     actual = torch.stack([loss_of(rows) for rows in (np.array([0, 2]), np.array([1]), np.empty(0, np.int64))]).sum()
@@ -97,7 +104,7 @@ def test_item_vectors_of_the_engine_move_as_weights_do(name: str) -> None:
     assert weight.item_vectors is not None
     np.testing.assert_array_equal(before, weight.item_vectors.detach().numpy())
     sampled = Sampled(torch.tensor([2, 11, 12]), torch.zeros(3))
-    losses = [ranker.sampled_loss(IDS, TARGETS, LENGTHS, sampled) for ranker in (engine, weight)]
+    losses = [sampled_loss(ranker, LossBatch(IDS, TARGETS, LENGTHS), sampled) for ranker in (engine, weight)]
     torch.testing.assert_close(losses[0], losses[1])
     for loss in losses:
         loss.backward()  # type: ignore[no-untyped-call]

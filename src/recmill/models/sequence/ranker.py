@@ -1,4 +1,4 @@
-"""A sequence model with its item vectors: scores of all items, and the loss over what is to be guessed."""
+"""A sequence model with its item vectors, and its scores of all items."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -9,26 +9,15 @@ from torch import Tensor, nn
 
 from recmill.embeddings.piece import RowTable
 from recmill.models.parts.attention import Packing, pack
-from recmill.models.parts.losses import Sampled, full_softmax_loss, sampled_softmax_loss
 from recmill.models.sequence.bert4rec import Bert4Rec
 from recmill.models.sequence.encoder import first_item_vectors
 from recmill.models.sequence.sasrec import SasRec
 from recmill.models.sequence.transitions import Transitions, newest_items
 from recmill.settings.sequence_models import SequenceModelConfig
 
-# Legend: B sequences, N events of all of them, M events with something to guess, V items, C sampled items, D dimension.
+# Legend: B sequences, N events of all of them, M events with something to predict, V items, D dimension.
 
 SEQUENCE_MODELS: dict[str, type[Any]] = {"bert4rec": Bert4Rec, "sasrec": SasRec}
-
-
-class Share(NamedTuple):
-    """What a process that has some sequences of a batch knows of the whole."""
-
-    rows: NDArray[np.int64] | None  # (B) the numbers of its sequences; None: it has them all
-    mean_of: float | None  # by how much the sum of its losses is divided; None: by their number
-
-
-WHOLE = Share(None, None)
 
 
 class Ranker(nn.Module):
@@ -69,46 +58,6 @@ class Ranker(nn.Module):
         assert self._tables is not None
         return self._tables.look_up(ids.numpy().reshape(-1, 1)).squeeze(1)
 
-    def full_loss(
-        self,
-        ids: NDArray[np.int64],
-        targets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        smoothing: float,
-        share: Share = WHOLE,
-    ) -> Tensor:
-        """The mean loss of all targets (N, 0 where there is none) among all items."""
-        assert self.item_vectors is not None
-        places = np.flatnonzero(targets)
-        hidden_MD = self._guess(self.look_up(torch.from_numpy(ids)), pack(lengths, share.rows), places)
-        wanted = torch.from_numpy(targets[places]) - 1
-        weights, bias = self.output_weights(), self.layers.output_bias
-        return full_softmax_loss(hidden_MD, wanted, weights, bias, smoothing=smoothing, mean_of=share.mean_of)
-
-    def sampled_loss(
-        self,
-        ids: NDArray[np.int64],
-        targets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        sampled: Sampled,
-        share: Share = WHOLE,
-    ) -> Tensor:
-        """The mean loss of all targets among themselves and the sampled items."""
-        places = np.flatnonzero(targets)
-        wanted = torch.from_numpy(targets[places])
-        own = self.layers.output_weights
-        # one look-up for all, so that the engine sums what belongs to a row and moves it once
-        wanted_ids = [torch.from_numpy(ids)] + ([wanted, sampled.items] if own is None else [])
-        vectors = torch.split(self.look_up(torch.cat(wanted_ids)), [len(each) for each in wanted_ids])
-        wanted_MD, sampled_CD = (own[wanted - 1], own[sampled.items - 1]) if own is not None else vectors[1:]
-        hidden_MD = self._guess(vectors[0], pack(lengths, share.rows), places)
-        bias = self.layers.output_bias
-        if bias is not None:  # a score of its own is one more dimension, in which every sequence has a 1
-            hidden_MD = torch.cat([hidden_MD, torch.ones_like(hidden_MD[:, :1])], dim=1)
-            wanted_MD = torch.cat([wanted_MD, bias[wanted - 1, None]], dim=1)
-            sampled_CD = torch.cat([sampled_CD, bias[sampled.items - 1, None]], dim=1)
-        return sampled_softmax_loss(hidden_MD, wanted, wanted_MD, sampled, sampled_CD, mean_of=share.mean_of)
-
     def output_weights(self) -> Tensor:
         """(V, D): what scores are made with."""
         if self.layers.output_weights is not None:
@@ -123,10 +72,10 @@ class Ranker(nn.Module):
         """Histories, one behind the other, → (B, D): what the next item's vector is multiplied with."""
         shown, shown_lengths = self._shorten(ids, lengths)
         packing = pack(shown_lengths)
-        return self._guess(self.look_up(torch.from_numpy(shown)), packing, packing.last.numpy())
+        return self.hidden_at(self.look_up(torch.from_numpy(shown)), packing, packing.last.numpy())
 
-    def _guess(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64]) -> Tensor:
-        """(N, D) → (M, D) of these places, to be multiplied with the vectors of what is to be guessed there."""
+    def hidden_at(self, emb_ND: Tensor, packing: Packing, places: NDArray[np.int64]) -> Tensor:
+        """(N, D) → (M, D) of these places, to be multiplied with the vectors of the items to predict there."""
         is_everywhere = len(places) == len(emb_ND)
         hidden_MD: Tensor = self.layers(emb_ND, packing, None if is_everywhere else places)
         return hidden_MD
@@ -157,7 +106,7 @@ class Ranker(nn.Module):
     def _shorten(
         self, ids: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The newest events, as many as the model sees, with the hidden one behind them if it looks both ways."""
+        """The newest events, as many as the model sees, with the hidden one behind them if the model is bidirectional."""
         num_known = self.max_length if self.is_causal else self.max_length - 1
         stops = np.cumsum(lengths)
         kept = np.minimum(lengths, num_known)

@@ -32,6 +32,7 @@ from recmill.world import ALONE, World
 DENSE = "dense.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "progress.json"
+MODEL = "model"  # of a run directory: the weights that it has left behind
 
 COUNTERS = "counters.json"
 TRAINING = "training.safetensors"  # where the weights are a mean: those that training goes on from

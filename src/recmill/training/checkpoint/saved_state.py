@@ -15,10 +15,9 @@ from torch import Tensor
 from recmill.embeddings.piece import What
 from recmill.errors import RunError
 from recmill.files import CONFIG, MANIFEST, find_damage, has_own_checksum, read_listing
-from recmill.training.checkpoint.checkpoint import COUNTERS, DENSE, OPTIMIZER, PROGRESS, read_progress
+from recmill.training.checkpoint.checkpoint import COUNTERS, DENSE, MODEL, OPTIMIZER, PROGRESS, read_progress
 from recmill.training.checkpoint.saved_tables import STEMS, SavedPiece, SavedTables, open_tensors
 from recmill.training.checkpoint.saver import BEST, CHECKPOINTS
-from recmill.training.loop.run import MODEL
 from recmill.training.progress import Progress
 
 KINDS = ("checkpoint", "model")

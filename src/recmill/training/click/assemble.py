@@ -1,9 +1,7 @@
 """The only place where settings become a model, its tables and its optimizers."""
 
-import os
 from typing import Any
 
-import numba
 import torch
 from torch import nn
 
@@ -23,6 +21,7 @@ from recmill.training.click.step import Parts
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.optimizers import build_dense_optimizer
 from recmill.training.optimize.precision import LossScale
+from recmill.training.threads import use_threads
 
 MODELS: dict[str, type[Any]] = {
     "dlrm": Dlrm,
@@ -84,12 +83,3 @@ def _compile_kernels(parts: Parts) -> None:
     no_vectors = torch.empty(0, len(parts.tables.specs), parts.tables.dim, requires_grad=True)
     parts.model(torch.empty(0, num_inputs), no_vectors).sum().backward()
     parts.optimizer.zero_grad(set_to_none=True)
-
-
-def use_threads(threads: int | None) -> int:
-    """Give torch and our kernels the same number of threads, by default one for each core it has; returns it."""
-    available = len(os.sched_getaffinity(0))
-    chosen = min(threads or available, int(numba.config.NUMBA_NUM_THREADS))
-    torch.set_num_threads(chosen)
-    numba.set_num_threads(chosen)
-    return chosen

@@ -10,10 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from recmill.settings.clicks import TrainConfig
 from recmill.training.click.assemble import build_model, count_inputs
+from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES
 
-FLOAT_BYTES = 4
-# Python with torch, numba and its compiled kernels, and blocks of text read ahead: what the smallest run takes.
-BASE_BYTES = 580 << 20
 _SAMPLE_ROWS = 4
 
 

@@ -30,7 +30,7 @@ from recmill.models.parts.dropout import train_at
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import SplitName
 from recmill.settings.optimizers import NO_AVERAGE
-from recmill.training.click.assemble import build_model, table_specs, use_threads
+from recmill.training.click.assemble import build_model, table_specs
 from recmill.training.click.evaluate import ClickEvaluation, batch_limit, refuse_no_numbers
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import move_rates, smoothed
@@ -42,6 +42,7 @@ from recmill.training.loop.task import Taken
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.optimizers import build_dense_optimizer
 from recmill.training.optimize.precision import LossScale, autocast
+from recmill.training.threads import use_threads
 from recmill.world import Group, World
 
 

@@ -4,8 +4,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recmill.settings.clicks import TrainConfig
-from recmill.training.click.plan import BASE_BYTES, make_plan
+from recmill.training.click.plan import make_plan
 from recmill.training.click.sharded import plan_shards, refuse_sharded
+from recmill.training.footprint import BASE_BYTES
 from recmill.world import World
 
 # How often the vectors that are exchanged exist: made, in the order of their receivers, received, in that of the model.

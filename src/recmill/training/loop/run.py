@@ -14,7 +14,7 @@ from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import Recorder
 from recmill.settings.tree import Settings, to_toml
-from recmill.training.checkpoint.checkpoint import read_model
+from recmill.training.checkpoint.checkpoint import MODEL, read_model
 from recmill.training.checkpoint.saver import Saver
 from recmill.training.loop.ledger import Ledger, forget_behind
 from recmill.training.loop.limits import limit_reached
@@ -24,7 +24,6 @@ from recmill.training.progress import Progress
 from recmill.world import Group
 
 RESULTS = "results.json"
-MODEL = "model"
 
 
 @contextmanager

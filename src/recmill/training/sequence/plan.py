@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from recmill.models.parts.losses import CHUNK_BYTES
+from recmill.models.sequence.losses import DEFAULT_SAMPLED
 from recmill.models.sequence.ranker import SEQUENCE_MODELS
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.click.plan import BASE_BYTES, FLOAT_BYTES
+from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES
 from recmill.training.sequence.evaluate import BLOCK_BYTES
 from recmill.training.sequence.sharding import plan_items, spread_kind
-from recmill.training.sequence.step import DEFAULT_SAMPLED
 
 KEY_BYTES = 8
 GUESSED_EVENTS = 10  # of an item; Goodreads has 9, Beauty 6

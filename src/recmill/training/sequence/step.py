@@ -1,7 +1,7 @@
 """One optimizer step on a batch of windows, forward to update, in one process or in several.
 
-Several processes take the step of one: every process's loss is its share of the mean over all that is to be guessed in
-the global batch, gradients are averaged, and all then move their copies of the weights alike.
+Several processes take the step of one: every process's loss is its share of the mean over all that is to be predicted
+in the global batch, gradients are averaged, and all then move their copies of the weights alike.
 """
 
 import math
@@ -20,9 +20,8 @@ from recmill.embeddings.piece import Piece, RowTable
 from recmill.embeddings.plan import ShardPlan
 from recmill.errors import NonFiniteLoss
 from recmill.models.parts.dropout import train_at
-from recmill.models.parts.losses import Sampled
-from recmill.models.sequence.ranker import Ranker, Share
-from recmill.seeds import rng
+from recmill.models.sequence.losses import LossBatch, LossPart, build_loss
+from recmill.models.sequence.ranker import Ranker
 from recmill.settings.sequences import SequenceConfig
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.optimizers import build_dense_optimizer
@@ -30,28 +29,6 @@ from recmill.training.optimize.precision import LossScale
 from recmill.training.optimize.schedule import lr_at
 from recmill.training.sequence.sharding import item_spec
 from recmill.world import Group
-
-DEFAULT_SAMPLED = 2048
-DEFAULT_POWER = 0.5
-
-
-class Sampler:
-    """Draws items by their chances; which ones depends on the seed and the step alone."""
-
-    def __init__(self, config: SequenceConfig, item_counts: NDArray[np.int64]) -> None:
-        loss = config.loss
-        self._seed, self._number = config.seed, loss.num_sampled or DEFAULT_SAMPLED
-        power = 0.0 if loss.sampling == "uniform" else loss.sampling_power or DEFAULT_POWER
-        weights = np.maximum(item_counts, 1).astype(np.float64) ** power
-        self._log_expected = np.log(self._number * weights / weights.sum()).astype(np.float32)
-        self._cumulative = np.cumsum(weights) / weights.sum()
-
-    def draw(self, step: int) -> Sampled:
-        """The items of the batch behind `step` finished ones; an item may come twice."""
-        chances = rng(self._seed, "sampled", step).random(self._number)
-        places = np.minimum(np.searchsorted(self._cumulative, chances, side="right"), len(self._cumulative) - 1)
-        places.sort()  # neighbours in memory are looked up one after the other
-        return Sampled(torch.from_numpy(places + 1), torch.from_numpy(self._log_expected[places]))
 
 
 class DataIdentity(NamedTuple):
@@ -72,7 +49,7 @@ class SequenceParts:
     model: Ranker
     tables: RowTable | None
     optimizer: torch.optim.Optimizer
-    sampler: Sampler | None
+    loss: LossPart
     identity: DataIdentity
     group: Group = field(default_factory=Group)
     loss_scale: LossScale | None = None  # sequences are trained in full precision
@@ -103,10 +80,10 @@ def build_sequence_parts(
     group, num_items = group or Group(), len(item_counts)
     tables = build_table(config, num_items, group, plan)
     model = Ranker(config.model, num_items, config.data.max_length, tables, seed=config.seed)
-    sampler = Sampler(config, item_counts) if config.loss.kind == "sampled" else None
+    loss = build_loss(config.loss, item_counts, config.seed)
     optimizer = build_dense_optimizer(model, config.dense)
     average = WeightMean(config.average, model, tables) if config.average.from_step else None
-    return SequenceParts(config, model, tables, optimizer, sampler, identity, group, average=average)
+    return SequenceParts(config, model, tables, optimizer, loss, identity, group, average=average)
 
 
 def build_table(config: SequenceConfig, num_items: int, group: Group, plan: ShardPlan | None) -> RowTable | None:
@@ -148,12 +125,9 @@ def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) ->
 
 
 def loss_share(parts: SequenceParts, batch: SequenceBatch, step: int) -> Tensor:
-    """Of several processes, that whose mean over them is the mean loss over all that is to be guessed in a batch."""
-    share = Share(batch.rows, batch.num_targets / parts.group.world.size)
-    if parts.sampler is not None:
-        return parts.model.sampled_loss(batch.ids, batch.targets, batch.lengths, parts.sampler.draw(step), share)
-    smoothing = parts.config.loss.label_smoothing
-    return parts.model.full_loss(batch.ids, batch.targets, batch.lengths, smoothing, share)
+    """Of several processes, that whose mean over them is the mean loss over all that is to be predicted in a batch."""
+    mean_of = batch.num_targets / parts.group.world.size
+    return parts.loss(parts.model, LossBatch(batch.ids, batch.targets, batch.lengths, batch.rows, mean_of), step)
 
 
 def set_learning_rates(parts: SequenceParts, step: int) -> None:

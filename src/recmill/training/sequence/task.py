@@ -23,7 +23,6 @@ from recmill.ranking import Judge
 from recmill.settings.data import SplitName
 from recmill.settings.run import ShardKind
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.click.assemble import use_threads
 from recmill.training.loop.global_batch import part_of
 from recmill.training.loop.ledger import fingerprint_windows
 from recmill.training.loop.limits import least_rows
@@ -44,6 +43,7 @@ from recmill.training.sequence.step import (
     table_weights,
     take_sequence_step,
 )
+from recmill.training.threads import use_threads
 from recmill.world import Group
 
 DEFAULT_ROUNDS = 3
