@@ -13,6 +13,8 @@ RecmillError                    caught by the command line, shown in one or two 
     └── PeerFailed              another process of the run has failed, and says why; this one ends with its status
 """
 
+ERROR_FILE = "RECMILL_ERROR_FILE"  # where a command writes the error that ended it, for the process that started it
+
 
 class RecmillError(Exception):
     """The root of the tree."""

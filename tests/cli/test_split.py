@@ -19,7 +19,7 @@ def test_a_log_becomes_days_and_one_line_says_so(tmp_path: Path, capsys: pytest.
     assert told.count("\n") == 1
     num_bytes = sum(path.stat().st_size for path in out_dir.iterdir())
     assert f"{out_dir}: 1,000 rows in 4 parts of 250, {num_bytes:,} bytes, " in told
-    assert " rows/s; 7 lines of " in told
+    assert " rows/s; 7 lines at the end of " in told
     assert sorted(path.name for path in out_dir.iterdir()) == ["day_0", "day_1", "day_2", "day_3"]
 
 

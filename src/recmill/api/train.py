@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from recmill import errors
 from recmill.api.run import Run
-from recmill.errors import ConfigError, FailureError, RecmillError
+from recmill.errors import ERROR_FILE, ConfigError, FailureError, RecmillError
 from recmill.recipes.resolve import Mode, Overrides, resolve_for_run, sources_of
 from recmill.settings.families import AnyConfig
 from recmill.settings.tree import to_toml
@@ -20,7 +20,6 @@ from recmill.settings.tree import to_toml
 if TYPE_CHECKING:
     from recmill.models.click.own import BuildLayers
 
-ERROR_FILE = "RECMILL_ERROR_FILE"  # where a command writes the error that ended it, for the process that started it
 _OPTIONS: dict[Mode, list[str]] = {
     "new": [],
     "overwrite": ["--overwrite"],

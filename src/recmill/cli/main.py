@@ -1,9 +1,12 @@
 """Reads the command line, runs the verb, and turns errors into two lines and an exit status."""
 
 import argparse
+import json
 import os
 import sys
+import warnings
 from collections.abc import MutableMapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from recmill.cli import (
@@ -23,7 +26,7 @@ from recmill.cli import (
     synth,
     train,
 )
-from recmill.errors import PeerFailed, RecmillError
+from recmill.errors import ERROR_FILE, PeerFailed, RecmillError
 
 INTERRUPTED = 130
 
@@ -58,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 2 for a user's mistake, 1 for a failure."""
     calm_threads(os.environ)
+    warnings.showwarning = show_warning
     words = sys.argv[1:] if argv is None else list(argv)
     args = build_parser().parse_args(words, argparse.Namespace(words=words))
     try:
@@ -67,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RecmillError as error:
         if args.debug:
             raise
+        leave_error(error)
         print(f"recmill: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
@@ -79,8 +84,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.debug:
             raise
         print(f"recmill: {type(error).__name__}: {error}", file=sys.stderr)
-        print("recmill: this was not foreseen; run again with `recmill --debug ...` to see where", file=sys.stderr)
+        print(
+            "recmill: internal error, please report it with the output of `recmill --debug` and the same words",
+            file=sys.stderr,
+        )
         return 1
+
+
+def leave_error(error: RecmillError) -> None:
+    """Write down what ended this process, if the one that started it wants to know."""
+    if path := os.environ.get(ERROR_FILE):
+        Path(path).write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}))
+
+
+def show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+    """A warning for a person: what it says, not where in the code."""
+    print(f"recmill: warning: {message}", file=sys.stderr)
 
 
 def run() -> NoReturn:

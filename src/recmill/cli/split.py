@@ -11,8 +11,8 @@ def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
     parser = verbs.add_parser("split", help="cut one long text file into day_0, day_1, … of equally many lines")
     parser.add_argument("file", type=Path, metavar="FILE", help="the text (plain, .gz or .zst)")
-    parser.add_argument("--parts", type=int, required=True, metavar="N", help="how many parts")
-    parser.add_argument("--rows", type=int, required=True, metavar="M", help="lines of each part")
+    parser.add_argument("--parts", type=int, default=24, metavar="N", help="how many parts (24)")
+    parser.add_argument("--rows", type=int, default=5_000_000, metavar="M", help="lines of each part (5,000,000)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     parser.set_defaults(run_verb=run)
@@ -27,6 +27,6 @@ def run(args: argparse.Namespace) -> int:
     seconds = time.perf_counter() - started_s
     print(
         f"{args.out}: {cut.num_rows:,} rows in {cut.num_parts:,} parts of {cut.part_rows:,}, {cut.num_bytes:,} bytes, "
-        f"{cut.num_rows / seconds:,.0f} rows/s; {cut.left_over_rows:,} lines of {args.file} left over"
+        f"{cut.num_rows / seconds:,.0f} rows/s; {cut.left_over_rows:,} lines at the end of {args.file} dropped"
     )
     return 0

@@ -20,8 +20,8 @@ def add_parser(verbs: Verbs) -> None:
         title="logs", metavar="LOG", required=True
     )
     parser = kinds.add_parser("criteo", help="click logs in Criteo's text format: day_0, day_1, … and world.json")
-    parser.add_argument("--rows", type=int, required=True, metavar="N", help="rows of all days together")
-    parser.add_argument("--days", type=int, required=True, metavar="D", help="files to spread them over")
+    parser.add_argument("--rows", type=int, default=1_000_000, metavar="N", help="rows of all days (1,000,000)")
+    parser.add_argument("--days", type=int, default=6, metavar="D", help="files to spread them over (6)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed gives the same bytes (0)")
     parser.add_argument(
@@ -37,8 +37,8 @@ def add_parser(verbs: Verbs) -> None:
 def add_interactions_parser(kinds: Verbs) -> None:
     """Declare the log of events."""
     parser = kinds.add_parser("interactions", help="events of users who follow planted chains: interactions.csv")
-    parser.add_argument("--users", type=int, required=True, metavar="N")
-    parser.add_argument("--items", type=int, required=True, metavar="N", help="all of them in every chain")
+    parser.add_argument("--users", type=int, default=5_000, metavar="N", help="how many users (5,000)")
+    parser.add_argument("--items", type=int, default=500, metavar="N", help="all of them in every chain (500)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed gives the same bytes (0)")
     parser.add_argument("--min-length", type=int, default=10, metavar="N", help="events of a user (10)")

@@ -14,13 +14,15 @@ from recmill.training.loop.run import create_run_dir
 from tests.training.conftest import Resolve
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("finished") / "run"
+@pytest.fixture
+def finished(tiny_config: TrainConfig, tmp_path: Path) -> Path:
+    run_job(tiny_config, tmp_path / "finished")
+    return tmp_path / "finished"
 
 
-def test_a_run_directory_tells_everything(tiny_config: TrainConfig, finished: Path) -> None:
-    results = run_job(tiny_config, finished)
+def test_a_run_directory_tells_everything(tiny_config: TrainConfig, tmp_path: Path) -> None:
+    finished = tmp_path / "run"
+    results = run_job(tiny_config, str(finished))
     assert {path.name for path in finished.iterdir()} == {
         "checkpoints",
         "config.toml",
@@ -53,11 +55,20 @@ def test_an_occupied_directory_is_refused_unless_it_is_a_run_to_overwrite(
 ) -> None:
     run_dir = tmp_path / "run"
     create_run_dir(run_dir, tiny_config, overwrite=False)
+    (run_dir / "metrics.jsonl").write_text("{}")
+    create_run_dir(run_dir, tiny_config, overwrite=False)
+    assert not (run_dir / "metrics.jsonl").exists(), "a run that ended before it had saved anything is begun again"
+    (run_dir / "checkpoints").mkdir()
     with pytest.raises(RunError, match=r"run is not empty; continue it with --resume, replace it with --overwrite"):
         create_run_dir(run_dir, tiny_config, overwrite=False)
     (run_dir / "metrics.jsonl").write_text("{}")
     create_run_dir(run_dir, tiny_config, overwrite=True)
     assert not (run_dir / "metrics.jsonl").exists()
+
+
+def test_a_directory_that_cannot_be_made_is_named(tiny_config: TrainConfig) -> None:
+    with pytest.raises(RunError, match=r"--run /proc/x: the directory cannot be made: "):
+        run_job(tiny_config, "/proc/x")
 
 
 def test_overwrite_never_deletes_what_is_not_a_run(tiny_config: TrainConfig, tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recmill.data.events.grouping import Places
 from recmill.data.events.schema import read_int
 from recmill.data.events.windows import Sequences
 from recmill.errors import DataError
+from recmill.files import finished_file
 
 # Of users: ids (U, K), 0 where there is no item left, and their scores.
 Lists = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -87,6 +89,13 @@ class Catalogue:
         """What the files call some items."""
         names: list[int | str] = self._items.take(pa.array([i - 1 for i in ids], pa.int64())).to_pylist()
         return names
+
+    def write_items_of_ids(self, path: Path) -> int:
+        """Write a Parquet file of ids, from 1 on, and the items they stand for; how many."""
+        ids = pa.array(np.arange(1, len(self._items) + 1))
+        with finished_file(path) as scratch:
+            pq.write_table(pa.table({"id": ids, "item": self._items}), scratch, compression="zstd")
+        return len(self._items)
 
     def lists_schema(self, *, are_new: bool = False) -> Any:
         """Of a table with a row for each user and place: user, rank, item, score."""

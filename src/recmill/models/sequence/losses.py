@@ -13,7 +13,7 @@ from recmill.models.sequence.ranker import Ranker
 from recmill.seeds import rng
 from recmill.settings.sequences import SequenceLoss
 
-# Legend: B sequences, N events of all of them, M events with something to predict, V items, C sampled items, D dimension.
+# Legend: B sequences, N events of all of them, M events with something to predict, C sampled items, D dimension.
 
 DEFAULT_SAMPLED = 2048
 DEFAULT_POWER = 0.5
@@ -46,9 +46,8 @@ class FullLoss:
         """The mean loss of all targets among all items."""
         del step
         places = np.flatnonzero(batch.targets)
-        hidden_MD = ranker.hidden_at(
-            ranker.look_up(torch.from_numpy(batch.ids)), pack(batch.lengths, batch.rows), places
-        )
+        vectors_ND = ranker.look_up(torch.from_numpy(batch.ids))
+        hidden_MD = ranker.hidden_at(vectors_ND, pack(batch.lengths, batch.rows), places)
         wanted = torch.from_numpy(batch.targets[places]) - 1
         weights, bias = ranker.output_weights(), ranker.layers.output_bias
         return full_softmax_loss(hidden_MD, wanted, weights, bias, smoothing=self._smoothing, mean_of=batch.mean_of)

@@ -106,7 +106,7 @@ class Ranker(nn.Module):
     def _shorten(
         self, ids: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The newest events, as many as the model sees, with the hidden one behind them if the model is bidirectional."""
+        """The newest events, as many as the model sees, behind them the hidden one if it is bidirectional."""
         num_known = self.max_length if self.is_causal else self.max_length - 1
         stops = np.cumsum(lengths)
         kept = np.minimum(lengths, num_known)

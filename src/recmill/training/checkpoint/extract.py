@@ -1,13 +1,15 @@
 """One table of a saved state as an array that anything can read, and what its rows stand for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from recmill.data.encode.entries import form_of, read_entries
 from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.events.prepare import open_prepared_sequences
 from recmill.data.prepared.manifest import VOCABULARY
 from recmill.data.prepared.parquet import write_entries
 from recmill.embeddings.piece import What
@@ -15,12 +17,14 @@ from recmill.errors import ConfigError, DataError, RunError
 from recmill.files import finished_file, has_manifest, read_manifest, require_free_space
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
-from recmill.settings.tree import from_tree
+from recmill.settings.families import SEQUENCE, family_of_tree
+from recmill.settings.sequences import SequenceConfig
+from recmill.settings.tree import Tree, from_tree
 from recmill.training.checkpoint.reshard import refuse_existing
 from recmill.training.checkpoint.saved_state import SavedState, refuse_missing, refuse_unknown_table
-from recmill.training.checkpoint.saved_tables import SavedTables
 
 _FLOAT_BYTES = 4
+ITEM = "item"  # what the item vectors of a sequence model are called
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,14 @@ def extract(state: SavedState, table: str, out_path: Path, what: What = "weights
     ids_path = out_path.with_suffix(".ids.parquet")
     refuse_existing(out_path)
     refuse_existing(ids_path)
-    refuse_missing(state, what)
     read_manifest(state.directory)
-    with state.tables(what) as saved:
-        refuse_unknown_table(table, saved.names_in_order, state.directory)
-        shape = saved.shape(table)
-        require_free_space(out_path.parent, shape[0] * shape[1] * _FLOAT_BYTES, f"table {table}")
-        out_path.parent.mkdir(parents=True, exist_ok=True)
-        _write_npy(saved, table, out_path)
+    if what == "weights" and table == ITEM and (vectors := _item_vectors(state)) is not None:
+        shape = _write_npy(out_path, (len(vectors), vectors.shape[1]), [vectors])
+    else:
+        refuse_missing(state, what)
+        with state.tables(what) as saved:
+            refuse_unknown_table(table, saved.names_in_order, state.directory)
+            shape = _write_npy(out_path, saved.shape(table), saved.read_rows(table))
     try:
         note = _write_ids(state, table, shape[0], ids_path)
     except (DataError, ConfigError) as error:
@@ -54,12 +58,20 @@ def extract(state: SavedState, table: str, out_path: Path, what: What = "weights
     return Extracted(shape, ids_path if ids_path.exists() else None, note)
 
 
-def _write_npy(saved: SavedTables, table: str, path: Path) -> None:
-    header = {"descr": "<f4", "fortran_order": False, "shape": saved.shape(table)}
+def _item_vectors(state: SavedState) -> Tensor | None:
+    """The item vectors of a sequence model, where they are weights among the layers."""
+    return next((tensor for name, tensor in state.layers("weights") if name == "item_vectors"), None)
+
+
+def _write_npy(path: Path, shape: tuple[int, int], portions: Iterable[Tensor]) -> tuple[int, int]:
+    require_free_space(path.parent, shape[0] * shape[1] * _FLOAT_BYTES, f"the table in {path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     with finished_file(path) as scratch, scratch.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
-        for rows in saved.read_rows(table):
+        for rows in portions:
             file.write(rows.numpy().data)
+    return shape
 
 
 def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
@@ -67,6 +79,8 @@ def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
     tree = state.settings()
     if tree is None:
         return f"no settings lie beside {state.directory}, so that nothing tells what ids stand for"
+    if family_of_tree(tree) is SEQUENCE:
+        return _write_items(tree, path)
     config = from_tree(TrainConfig, tree, where="the settings of the run")
     vocabulary = _open_vocabulary(config)
     if vocabulary is None:
@@ -78,6 +92,13 @@ def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
     if stated != num_rows:
         raise DataError(f"the vocabulary gives {table} {stated} rows where it has {num_rows:,}; it is another one")
     return _write_values(vocabulary, config.data.schema_of_rows, table, path)
+
+
+def _write_items(tree: Tree, path: Path) -> str:
+    """What the ids of items stand for: row 0 is no item, the last row the mask."""
+    config = from_tree(SequenceConfig, tree, where="the settings of the run")
+    num_items = open_prepared_sequences(Path(config.data.dir)).catalogue.write_items_of_ids(path)
+    return f"what ids stand for is in {path} ({num_items:,} items from id 1 on; row 0 is none, the last row the mask)"
 
 
 def _write_values(vocabulary: Vocabulary, schema: Schema, table: str, path: Path) -> str:

@@ -130,8 +130,7 @@ def _compare_tables(diff: StateDiff, a: SavedState, b: SavedState, what: What) -
 def _values_of(state: SavedState) -> Iterator[tuple[str, Any]]:
     progress = state.progress()
     if progress:
-        facts = {key: value for key, value in progress.to_json().items() if key not in _MEASURED}
-        yield from _flat("progress", facts)
+        yield from _flat("progress", progress.to_json())
     yield from _flat("counters", state.counters())
     if state.kind == "checkpoint":
         yield from _flat("settings", state.settings() or {})
@@ -140,6 +139,7 @@ def _values_of(state: SavedState) -> Iterator[tuple[str, Any]]:
 def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for name, below in value.items():
-            yield from _flat(f"{key}.{name}", below)
+            if name not in _MEASURED:
+                yield from _flat(f"{key}.{name}", below)
     else:
         yield key, value

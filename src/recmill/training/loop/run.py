@@ -12,11 +12,11 @@ from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
 from recmill.files import CONFIG, write_atomic
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
-from recmill.observe.record import Recorder
+from recmill.observe.record import METRICS, Recorder
 from recmill.settings.tree import Settings, to_toml
 from recmill.training.checkpoint.checkpoint import MODEL, read_model
 from recmill.training.checkpoint.saver import Saver
-from recmill.training.loop.ledger import Ledger, forget_behind
+from recmill.training.loop.ledger import LEDGER, Ledger, forget_behind
 from recmill.training.loop.limits import limit_reached
 from recmill.training.loop.lock import locked
 from recmill.training.loop.task import Evaluation, Taken, Task
@@ -24,13 +24,17 @@ from recmill.training.progress import Progress
 from recmill.world import Group
 
 RESULTS = "results.json"
+ENVIRONMENT = "environment.json"
 
 
 @contextmanager
 def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: bool) -> Iterator[None]:
     """A run directory that is this run's alone; a new one has its settings."""
     refuse_file(run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"--run {run_dir}: the directory cannot be made: {error.strerror or error}") from None
     with locked(run_dir):
         if not resume:
             create_run_dir(run_dir, config, overwrite=overwrite)
@@ -43,7 +47,7 @@ def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
     # hidden are the lock, which this run holds, and what a killed one was about to write
     occupants = [path for path in run_dir.iterdir() if not path.name.startswith(".")] if run_dir.is_dir() else []
     if occupants:
-        if not overwrite:
+        if not overwrite and not _holds_nothing_but_a_start(run_dir, occupants):
             raise RunError(f"{run_dir} is not empty; continue it with --resume, replace it with --overwrite")
         if not (run_dir / CONFIG).is_file():
             raise RunError(f"{run_dir} is not a run directory (it has no {CONFIG}); --overwrite will not delete it")
@@ -51,6 +55,12 @@ def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     run_dir.mkdir(parents=True, exist_ok=True)
     write_atomic(run_dir / CONFIG, to_toml(config))
+
+
+def _holds_nothing_but_a_start(run_dir: Path, occupants: Sequence[Path]) -> bool:
+    """Whether a run was begun here and ended, for instance by a bad row, before it had saved any weights."""
+    of_a_start = {CONFIG, ENVIRONMENT, METRICS, "tensorboard", LEDGER}
+    return (run_dir / CONFIG).is_file() and {path.name for path in occupants} <= of_a_start
 
 
 def refuse_file(run_dir: Path) -> None:
@@ -62,7 +72,7 @@ def refuse_file(run_dir: Path) -> None:
 def write_settings(run_dir: Path, config: Settings) -> None:
     """Record all settings, the machine, the versions and the command line."""
     write_atomic(run_dir / CONFIG, to_toml(config))
-    write_atomic(run_dir / "environment.json", json.dumps(describe_environment(), indent=1))
+    write_atomic(run_dir / ENVIRONMENT, json.dumps(describe_environment(), indent=1))
 
 
 class RunWriter:
