@@ -26,7 +26,7 @@ from recmill.data.events.prepare import open_prepared_sequences
 from recmill.data.events.windows import SequenceBatch, Sequences, WindowOrder, WindowStream
 from recmill.settings.sequence_models import Bert4RecConfig
 from recmill.settings.sequences import Masking, SequenceConfig, SequenceData
-from recmill.training.sequence.step import build_sequence_parts, take_sequence_step
+from recmill.training.sequence.step import build_sequence_state, take_sequence_step
 from recmill.training.threads import use_threads
 
 WARM_STEPS = 1
@@ -57,7 +57,7 @@ def measure(sequences: Sequences, config: SequenceConfig, *, rounds: int, num_st
     data = config.data
     order = WindowOrder("masked", data.max_length, 0, data.global_batch, config.seed, None)
     batches = list(itertools.islice(WindowStream(sequences, order, config.masking), 8))
-    parts = build_sequence_parts(config, count_items(sequences))
+    parts = build_sequence_state(config, count_items(sequences))
     settings = config.model
     assert isinstance(settings, Bert4RecConfig)
     ours = itertools.cycle(batches)

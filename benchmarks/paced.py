@@ -29,7 +29,7 @@ import psutil
 
 if TYPE_CHECKING:
     from recmill.data.batch import Position
-    from recmill.training.loop.task import Steps, Taken, Task
+    from recmill.training.loop.task import StepResult, Steps, Task
 
 CHECKOUT = Path(__file__).parents[1]
 _GLANCE_S = 1.0  # how often to see whether a process that says nothing is still there
@@ -77,7 +77,7 @@ class PacedSteps:
         """How many bad rows were passed over behind the last batch."""
         return self.steps.trailing_skipped
 
-    def take(self, step: int) -> "Taken | None":
+    def take(self, step: int) -> "StepResult | None":
         """The step behind `step` finished ones."""
         if step % self.slice_steps == 0:
             self.pause()

@@ -15,24 +15,24 @@ import torch
 from benchmarks.made_up import count_items, make_up
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from recmill.data.events.windows import Sequences, heldout_users, read_histories
-from recmill.ranking import Judge
+from recmill.ranking import RankEvaluator
 from recmill.settings.protocol import Protocol
 from recmill.settings.sequence_models import SasRecConfig
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.sequence.evaluate import cut_blocks, judge
-from recmill.training.sequence.step import SequenceParts, build_sequence_parts
+from recmill.training.sequence.evaluate import cut_blocks, rank_users
+from recmill.training.sequence.step import SequenceState, build_sequence_state
 from recmill.training.threads import use_threads
 
 
-def time_recmill(parts: SequenceParts, sequences: Sequences, protocol: Protocol) -> float:
+def time_recmill(parts: SequenceState, sequences: Sequences, protocol: Protocol) -> float:
     """Seconds of an evaluation."""
     began = time.perf_counter()
     blocks = cut_blocks(heldout_users(sequences, "test"), sequences.num_items, parts.config.data.eval_batch)
-    judge(parts.model, sequences, "test", Judge(protocol, count_items(sequences)), blocks)
+    rank_users(parts.model, sequences, "test", RankEvaluator(protocol, count_items(sequences)), blocks)
     return time.perf_counter() - began
 
 
-def time_plain(parts: SequenceParts, sequences: Sequences, length: int) -> float:
+def time_plain(parts: SequenceState, sequences: Sequences, length: int) -> float:
     """Seconds of scoring the same histories and taking lists, without more."""
     began = time.perf_counter()
     users = heldout_users(sequences, "test")
@@ -60,9 +60,11 @@ def main(argv: Sequence[str]) -> int:
     use_threads(None)
     sequences, protocol = make_up(args.users, args.items), Protocol()
     config = SequenceConfig(model=SasRecConfig(embedding_dim=args.dim))
-    parts = build_sequence_parts(config, count_items(sequences))
+    parts = build_sequence_state(config, count_items(sequences))
     parts.model.eval()
-    judge(parts.model, sequences, "test", Judge(protocol, count_items(sequences)), [np.arange(2)])  # compiles
+    rank_users(
+        parts.model, sequences, "test", RankEvaluator(protocol, count_items(sequences)), [np.arange(2)]
+    )  # compiles
     contenders = {
         "recmill": lambda: time_recmill(parts, sequences, protocol),
         "plain": lambda: time_plain(parts, sequences, max(protocol.cutoffs)),

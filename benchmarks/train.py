@@ -38,7 +38,7 @@ from recmill.settings.click_models import CONFIGS
 from recmill.settings.clicks import TrainConfig
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import Parts, take_step
+from recmill.training.click.step import ClickState, take_step
 
 WARM_STEPS = 3
 # Rows of a Criteo block of 256 KiB: how many rows a lane hands out before it opens the next block.
@@ -53,7 +53,7 @@ CROSS_RANK = {"small": 128, "mlperf": 512}
 class Bench:
     """One model, the data to train it on, and how long a turn is."""
 
-    parts: Parts
+    parts: ClickState
     inputs: Inputs
     batches: list[Batch]
     num_steps: int

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.errors import ConfigError
-from recmill.ranking import Judge, Known, RankTally, is_at_ten, take_top
+from recmill.ranking import Known, RankEvaluator, RankTally, is_at_ten, take_top
 from recmill.settings.protocol import Protocol
 
 NUM_USERS, NUM_ITEMS = 30, 25
@@ -63,7 +63,7 @@ def test_full_ranking_is_what_sorting_gives(seed: int, filter_seen: bool, coarse
     protocol = Protocol(filter_seen=filter_seen, cutoffs=(1, 5, 10))
     scores, targets, known = make_block(seed, coarse=coarse)
     expected = naive(scores, targets, known, protocol)
-    judge = Judge(protocol, COUNTS)
+    judge = RankEvaluator(protocol, COUNTS)
     judge.take(np.arange(NUM_USERS), scores.copy(), targets, pack(known))
     actual = judge.tally.metrics(protocol)
     assert {name + protocol.suffix: value for name, value in expected.items()} == pytest.approx(actual)
@@ -90,7 +90,7 @@ def test_lists_are_the_stable_sort(scores: list[float], length: int) -> None:
 
 
 def test_constant_scores_earn_nothing() -> None:
-    judge = Judge(Protocol(), COUNTS)
+    judge = RankEvaluator(Protocol(), COUNTS)
     _, targets, known = make_block(0, coarse=False)
     judge.take(
         np.arange(NUM_USERS),
@@ -102,7 +102,7 @@ def test_constant_scores_earn_nothing() -> None:
 
 
 def test_a_score_that_is_no_number_is_the_last() -> None:
-    judge = Judge(Protocol(), COUNTS)
+    judge = RankEvaluator(Protocol(), COUNTS)
     scores = np.zeros((1, NUM_ITEMS), np.float32)
     scores[0, 3] = np.nan
     judge.take(np.array([0]), scores, np.array([4]), pack([[1]]))
@@ -114,13 +114,13 @@ def test_drawn_candidates_are_different_unknown_and_the_same_again(candidates: s
     protocol = Protocol(candidates=candidates, num_negatives=10, seed=4)
     _, targets, known = make_block(0, coarse=False)
     users = np.arange(NUM_USERS)
-    drawn = Judge(protocol, COUNTS)._draw(users, targets, pack(known))
+    drawn = RankEvaluator(protocol, COUNTS)._draw(users, targets, pack(known))
     for row, target, seen in zip(drawn, targets, known, strict=True):
         assert len(set(row.tolist())) == 10
         assert not set(row.tolist()) & {int(target), *seen}
-    one = Judge(protocol, COUNTS)._draw(users[5:6], targets[5:6], pack(known[5:6]))
+    one = RankEvaluator(protocol, COUNTS)._draw(users[5:6], targets[5:6], pack(known[5:6]))
     np.testing.assert_array_equal(one, drawn[5:6])
-    other = Judge(protocol.model_copy(update={"seed": 5}), COUNTS)._draw(users, targets, pack(known))
+    other = RankEvaluator(protocol.model_copy(update={"seed": 5}), COUNTS)._draw(users, targets, pack(known))
     assert not np.array_equal(other, drawn)
 
 
@@ -129,7 +129,7 @@ def test_draws_follow_popularity_or_do_not() -> None:
     known = pack([[2]] * 4000)
     for candidates, weights in (("uniform", np.ones(NUM_ITEMS)), ("popularity", COUNTS)):
         protocol = Protocol(candidates=candidates, num_negatives=1)
-        drawn = Judge(protocol, COUNTS)._draw(users, targets, known)
+        drawn = RankEvaluator(protocol, COUNTS)._draw(users, targets, known)
         counts = np.bincount(drawn.ravel(), minlength=NUM_ITEMS + 1)
         expected = np.where(np.arange(1, NUM_ITEMS + 1) > 2, weights, 0)
         np.testing.assert_allclose(counts[1:] / 4000, expected / expected.sum(), atol=0.012)
@@ -138,7 +138,7 @@ def test_draws_follow_popularity_or_do_not() -> None:
 def test_ranks_among_drawn_candidates_and_their_names() -> None:
     protocol = Protocol(candidates="uniform", num_negatives=10)
     scores, targets, known = make_block(2, coarse=True)
-    judge = Judge(protocol, COUNTS)
+    judge = RankEvaluator(protocol, COUNTS)
     drawn = judge._draw(np.arange(NUM_USERS), targets, pack(known))
     judge.take(np.arange(NUM_USERS), scores.copy(), targets, pack(known))
     ranks = [
@@ -147,8 +147,8 @@ def test_ranks_among_drawn_candidates_and_their_names() -> None:
     ]
     metrics = judge.tally.metrics(protocol)
     assert metrics["hr@5_of_10_uniform"] == sum(rank <= 5 for rank in ranks) / NUM_USERS
-    full = Judge(Protocol(), COUNTS).tally.metrics(Protocol())
-    kept = Judge(Protocol(filter_seen=False), COUNTS).tally.metrics(Protocol(filter_seen=False))
+    full = RankEvaluator(Protocol(), COUNTS).tally.metrics(Protocol())
+    kept = RankEvaluator(Protocol(filter_seen=False), COUNTS).tally.metrics(Protocol(filter_seen=False))
     assert not metrics.keys() & full.keys()
     assert not kept.keys() & full.keys()
 
@@ -157,11 +157,11 @@ def test_ranks_among_drawn_candidates_and_their_names() -> None:
 def test_parts_add_up_to_the_whole_bit_for_bit(num_parts: int) -> None:
     protocol = Protocol()
     scores, targets, known = make_block(3, coarse=False)
-    whole = Judge(protocol, COUNTS)
+    whole = RankEvaluator(protocol, COUNTS)
     whole.take(np.arange(NUM_USERS), scores.copy(), targets, pack(known))
     total = RankTally.empty(max(protocol.cutoffs), NUM_ITEMS)
     for rank in range(num_parts):
-        part = Judge(protocol, COUNTS)
+        part = RankEvaluator(protocol, COUNTS)
         part.take(
             np.arange(NUM_USERS)[rank::num_parts],
             scores[rank::num_parts].copy(),
@@ -192,7 +192,7 @@ def test_nobody_has_no_score() -> None:
 
 
 def test_who_repeats_an_item_knows_it_once() -> None:
-    judge = Judge(Protocol(candidates="uniform", num_negatives=20), COUNTS)
+    judge = RankEvaluator(Protocol(candidates="uniform", num_negatives=20), COUNTS)
     block = (np.array([0]), np.zeros((1, NUM_ITEMS), np.float32), np.array([4]))
     judge.take(*block, pack([[1, 2, 3, 1] * 9]))
     with pytest.raises(ConfigError, match="the catalogue has 25 items and a user knows 5 of them"):
@@ -207,6 +207,6 @@ def test_lists_of_a_hundred_are_not_lists_of_ten() -> None:
 
 
 def test_a_catalogue_too_small_to_draw_from_is_refused() -> None:
-    judge = Judge(Protocol(candidates="uniform"), COUNTS)
+    judge = RankEvaluator(Protocol(candidates="uniform"), COUNTS)
     with pytest.raises(ConfigError, match="the catalogue has 25 items and a user knows 1 of them"):
         judge.take(np.array([0]), np.zeros((1, NUM_ITEMS), np.float32), np.array([4]), pack([[1]]))

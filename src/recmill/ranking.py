@@ -159,7 +159,7 @@ def refuse_too_few(protocol: Protocol, num_items: int, known: Known) -> None:
             )
 
 
-class Judge:
+class RankEvaluator:
     """Ranks targets among their competitors, block by block, and keeps the sums."""
 
     def __init__(self, protocol: Protocol, item_counts: NDArray[np.int64]) -> None:
@@ -172,7 +172,7 @@ class Judge:
     def take(
         self, users: NDArray[np.int64], scores_UV: NDArray[np.float32], targets_U: NDArray[np.int64], known: Known
     ) -> None:
-        """One more block of users; the scores are the judge's to change."""
+        """One more block of users; the scores may be changed."""
         ranks = np.empty(len(users), np.int64)
         if self.protocol.num_drawn:
             drawn_ranks(scores_UV, targets_U, self._draw(users, targets_U, known), ranks)

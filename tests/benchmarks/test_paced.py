@@ -14,7 +14,7 @@ from recmill.settings.clicks import TrainConfig
 from recmill.settings.run import Cadence, Stop
 from recmill.settings.tree import to_toml
 from recmill.training.job import run_job
-from recmill.training.loop.task import Taken
+from recmill.training.loop.task import StepResult
 from tests.laws.world import losses
 
 
@@ -37,8 +37,8 @@ class Countdown:
     left: int
     trailing_skipped: int = 7
 
-    def take(self, step: int) -> Taken | None:
-        return Taken(Spent(), loss=float(step), step_s=0.0) if step < self.left else None
+    def take(self, step: int) -> StepResult | None:
+        return StepResult(Spent(), loss=float(step), step_s=0.0) if step < self.left else None
 
     @contextmanager
     def opened(self, start: Position | None) -> Iterator["Countdown"]:

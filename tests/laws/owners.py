@@ -2,7 +2,7 @@
 
 import torch
 
-from recmill.training.click.step import Parts
+from recmill.training.click.step import ClickState
 
 OPTIMIZERS: dict[str, type[object]] = {
     "sgd": torch.optim.SGD,
@@ -12,7 +12,7 @@ OPTIMIZERS: dict[str, type[object]] = {
 }
 
 
-def assert_one_owner_each(parts: Parts) -> None:
+def assert_one_owner_each(parts: ClickState) -> None:
     owned = [id(parameter) for group in parts.optimizer.param_groups for parameter in group["params"]]
     assert sorted(owned) == sorted(id(parameter) for parameter in parts.model.parameters())
     assert type(parts.optimizer) is OPTIMIZERS[parts.config.dense.kind]

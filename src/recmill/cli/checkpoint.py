@@ -206,7 +206,7 @@ def run_export(args: argparse.Namespace) -> int:
 
     state = open_state(args.path)
     export(state, args.out)
-    print(f"{args.out}: the weights of {state.directory} (step {state.step:,}); judge them with")
+    print(f"{args.out}: the weights of {state.directory} (step {state.step:,}); evaluate them with")
     print(f"recmill evaluate RUN --model {args.out}")
     return 0
 

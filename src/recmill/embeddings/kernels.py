@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.embeddings.rules import Rates, Rule, Storage, update_row
+from recmill.embeddings.rules import Rule, Storage, UpdateNumbers, update_row
 from recmill.embeddings.stack import row_on_stack
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64
@@ -154,7 +154,7 @@ def update_kernel(dim: int, rule: Rule) -> Callable[..., None]:
 
     @njit(nogil=True, error_model="numpy")
     def move_rows(
-        first_row: int, num_rows: int, storage: Storage, scratch: TableScratch, thread: int, rates: Rates
+        first_row: int, num_rows: int, storage: Storage, scratch: TableScratch, thread: int, rates: UpdateNumbers
     ) -> None:
         weights, state, gradient = row_on_stack(dim), row_on_stack(state_width), row_on_stack(dim)
         for place in range(num_rows):
@@ -175,7 +175,11 @@ def update_kernel(dim: int, rule: Rule) -> Callable[..., None]:
 
     @njit(nogil=True, parallel=True, cache=True)
     def update(
-        ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32], storage: Storage, scratch: TableScratch, rates: Rates
+        ids: NDArray[np.int64],
+        gradient_BFD: NDArray[np.float32],
+        storage: Storage,
+        scratch: TableScratch,
+        rates: UpdateNumbers,
     ) -> None:
         threads = len(scratch.stamp)
         for thread in prange(threads):

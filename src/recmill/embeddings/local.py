@@ -23,7 +23,7 @@ from recmill.embeddings.kernels import (
     update_kernel,
 )
 from recmill.embeddings.piece import Piece, What, set_first_values
-from recmill.embeddings.rules import Storage, rates_at, rule_of
+from recmill.embeddings.rules import Storage, rule_of, update_numbers
 from recmill.embeddings.table import TableSpec
 from recmill.settings.optimizers import TableOptimizer
 
@@ -163,7 +163,7 @@ class LocalTables:
         num_entries = len(ids) * self._max_slots
         if self._scratch.distinct.shape[1] < num_entries or len(self._scratch.stamp) != threads:
             self._scratch = empty_scratch(threads, num_entries, self.dim)
-        rates = rates_at(self.lr, self._numbers, self.num_updates)
+        rates = update_numbers(self.lr, self._numbers, self.num_updates)
         self._update(ids, gradient_BFD, self._storage, self._scratch, rates)
 
 

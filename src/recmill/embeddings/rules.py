@@ -24,7 +24,7 @@ class Storage(NamedTuple):
     first_slot: NDArray[np.int64]  # (F + 1)
 
 
-class Rates(NamedTuple):
+class UpdateNumbers(NamedTuple):
     """The numbers a rule is given at each step; those it does not take are 0."""
 
     lr: np.float32
@@ -42,14 +42,14 @@ class Rates(NamedTuple):
     lr_power: np.float32
 
 
-def rates_at(lr: float, numbers: dict[str, float], num_updates: int) -> Rates:
+def update_numbers(lr: float, numbers: dict[str, float], num_updates: int) -> UpdateNumbers:
     """The numbers of the update that makes `num_updates`."""
-    given = {"lr": lr, **{name: value for name, value in numbers.items() if name in Rates._fields}}
+    given = {"lr": lr, **{name: value for name, value in numbers.items() if name in UpdateNumbers._fields}}
     for moment in ("1", "2"):
         beta = numbers.get(f"beta{moment}", 0.0)
         given[f"rest{moment}"] = 1 - beta
         given[f"unbias{moment}"] = 1 / (1 - beta ** max(1, num_updates))
-    return Rates(*(np.float32(given.get(name, 0.0)) for name in Rates._fields))
+    return UpdateNumbers(*(np.float32(given.get(name, 0.0)) for name in UpdateNumbers._fields))
 
 
 class Rule(NamedTuple):
@@ -103,7 +103,7 @@ def sgd(rule: Rule, dim: int) -> Any:
         return _momentum(dim)
 
     @njit(inline="always")
-    def plain(weights: Any, _state: Any, gradient: Any, rates: Rates) -> None:
+    def plain(weights: Any, _state: Any, gradient: Any, rates: UpdateNumbers) -> None:
         for d in range(dim):
             weights[d] -= rates.lr * gradient[d]
 
@@ -112,7 +112,7 @@ def sgd(rule: Rule, dim: int) -> Any:
 
 def _momentum(dim: int) -> Any:
     @njit(inline="always")
-    def momentum(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def momentum(weights: Any, state: Any, gradient: Any, rates: UpdateNumbers) -> None:
         for d in range(dim):
             state[d] = rates.momentum * state[d] + gradient[d]
             weights[d] -= rates.lr * state[d]
@@ -124,7 +124,7 @@ def adagrad(_rule: Rule, dim: int) -> Any:
     """Adagrad, an accumulator for every weight."""
 
     @njit(inline="always")
-    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: UpdateNumbers) -> None:
         for d in range(dim):
             state[d] += gradient[d] * gradient[d]
             weights[d] -= rates.lr * gradient[d] / (np.sqrt(state[d]) + rates.eps)
@@ -137,7 +137,7 @@ def rowwise_adagrad(_rule: Rule, dim: int) -> Any:
     sum_of_squares = _sum_of_squares(dim)
 
     @njit(inline="always")
-    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: UpdateNumbers) -> None:
         squares = sum_of_squares(gradient)
         state[0] += squares / np.float32(dim)
         rate = rates.lr / (np.sqrt(state[0]) + rates.eps)
@@ -151,7 +151,7 @@ def adam(_rule: Rule, dim: int) -> Any:
     """Adam, both moments for every weight."""
 
     @njit(inline="always")
-    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: UpdateNumbers) -> None:
         for d in range(dim):
             first = rates.beta1 * state[d] + rates.rest1 * gradient[d]
             second = rates.beta2 * state[dim + d] + rates.rest2 * gradient[d] * gradient[d]
@@ -168,7 +168,7 @@ def rowwise_adam(_rule: Rule, dim: int) -> Any:
     sum_of_squares = _sum_of_squares(dim)
 
     @njit(inline="always")
-    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: UpdateNumbers) -> None:
         squares = sum_of_squares(gradient)
         second = rates.beta2 * state[dim] + rates.rest2 * squares / np.float32(dim)
         state[dim] = second
@@ -185,7 +185,7 @@ def ftrl(_rule: Rule, dim: int) -> Any:
     """FTRL-Proximal."""
 
     @njit(inline="always")
-    def update(weights: Any, state: Any, gradient: Any, rates: Rates) -> None:
+    def update(weights: Any, state: Any, gradient: Any, rates: UpdateNumbers) -> None:
         for d in range(dim):
             before = state[d]
             after = before + gradient[d] * gradient[d]

@@ -12,9 +12,9 @@ def build() -> SequenceConfig:
     GELU, item vectors shared by input and output. Masks are drawn afresh in every epoch, the newest event alone in a
     tenth of the windows, as at the moment of use. Three choices are not the paper's, because it learns several times
     faster with them: norms before the sums; positions that begin as sinusoids and items with their neighbours' vectors;
-    and the mean of the weights over about the newest tenth of the steps, by which it is judged. Evaluations, patience
-    and the end are counted in steps, which mean the same for a thousand users and for a million. Rates fall from half
-    of `stop.max_steps` on.
+    and the mean of the weights over about the newest tenth of the steps, which is evaluated. Evaluations, patience and
+    the end are counted in steps, which mean the same for a thousand users and for a million. Learning rates fall
+    from half of `stop.max_steps` on.
     """
     return SequenceConfig(
         data=SequenceData(max_length=200, global_batch=64),

@@ -11,9 +11,9 @@ def build() -> SequenceConfig:
 
     A step moves the vectors of the items it met, and makes no gradient of the catalogue's size. Most items are met less
     than ten times, so that their vectors begin alike with those of their neighbours, and what followed the three newest
-    events in training is added to the scores, by a weight chosen on validation. Rates fall in the second half of the
-    epoch's 2,899 steps. Validation takes 2,000 users and the test 5,000, always the same; `data.max_test_users=0` takes
-    all. What the network scores alone stands among the baselines.
+    events in training is added to the scores, by a weight chosen on validation. Learning rates fall in the second half
+    of the epoch's 2,899 steps. Validation takes 2,000 users and the test 5,000, always the same;
+    `data.max_test_users=0` takes all. What the network scores alone stands among the baselines.
     """
     return SequenceConfig(
         data=SequenceData(max_length=50, global_batch=64, max_validation_users=2000, max_test_users=5000),

@@ -11,8 +11,8 @@ from recmill.settings.run import Cadence, Stop
 def build() -> TrainConfig:
     """MLPerf v1: DLRM, dimension 128, 204 million table rows, SGD with rate 1 and batches of 2,048.
 
-    The 24 days of Criteo 1TB, one epoch, judged twenty times, ended early at AUROC 0.8025.
-    Mended: the learning rate reaches the tables; ids are never rounded through float32; the numbers' offset is the same
+    The 24 days of Criteo 1TB, one epoch, evaluated twenty times, ended early at AUROC 0.8025.
+    Fixed: the learning rate reaches the tables; ids are never rounded through float32; the numbers' offset is the same
     for all files; evaluations count every row once.
     """
     return TrainConfig(

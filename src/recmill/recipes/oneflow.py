@@ -12,9 +12,9 @@ from recmill.settings.run import Cadence, Stop
 def build() -> TrainConfig:
     """OneFlow: DLRM, dimension 128, lower triangle, padded layers, SGD 24 with decay, batches of 55,296.
 
-    75,000 steps, which is 0.989 of an epoch, judged every 10,000 on the first half of the last day.
-    Mended: an empty category has a row of its own, the last of its table, and shares it with no value of the next
-    column; x < −2 has a logarithm; all rows of the test half are judged, and each once; a run resumes exactly.
+    75,000 steps, which is 0.989 of an epoch, evaluated every 10,000 on the first half of the last day.
+    Fixed: an empty category has a row of its own, the last of its table, and shares it with no value of the next
+    column; x < −2 has a logarithm; all rows of the test half are evaluated, and each once; a run resumes exactly.
     """
     return TrainConfig(
         data=DataConfig(

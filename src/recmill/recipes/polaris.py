@@ -12,7 +12,7 @@ def build() -> TrainConfig:
     """DLRM on Polaris: dimension 128, tables of values seen three times, SGD 0.1, three epochs, batches of 32,768.
 
     For `recmill split day_0 --parts 24 --rows 5000000`. The published batch is 8,192 on each of four GPUs.
-    Mended: the split says so when the file is too short; results are written once, also when a run dies.
+    Fixed: the split says so when the file is too short; results are written once, also when a run dies.
     """
     return TrainConfig(
         data=DataConfig(table_rows=FREQUENT_TABLE_ROWS, global_batch=32_768),

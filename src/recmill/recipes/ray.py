@@ -12,7 +12,7 @@ def build() -> TrainConfig:
     """Ray's recommender: DCNv2, dimension 128, its large tables a hundredth, Adagrad 0.005, batches of 32,768.
 
     The published batch is 4,096 for each of eight workers, 8,192 in validation, every 1,000 steps.
-    Mended: ids stay inside their tables, where the original lets rare ones fall on row 0; rows are shuffled; a
+    Fixed: ids stay inside their tables, where the original lets rare ones fall on row 0; rows are shuffled; a
     run goes on where it stopped and ends at its limits.
     """
     return TrainConfig(

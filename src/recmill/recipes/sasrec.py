@@ -11,7 +11,7 @@ def build() -> SequenceConfig:
 
     Item vectors begin alike for items that stand near each other in training events, and what followed the three newest
     events is added to the scores; `model.transition_weight` is better chosen on validation, more where items are many
-    and events few. Judged every epoch by full ranking, ended when validation has not become better for a while.
+    and events few. Evaluated every epoch by full ranking, ended when validation has not become better for a while.
     """
     return SequenceConfig(
         data=SequenceData(max_length=50, global_batch=128),

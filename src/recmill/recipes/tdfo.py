@@ -1,4 +1,4 @@
-"""The published BERT4Rec on Goodreads, its defects mended."""
+"""The published BERT4Rec on Goodreads, its defects fixed."""
 
 from recmill.settings.optimizers import DenseOptimizer
 from recmill.settings.protocol import Protocol
@@ -12,7 +12,7 @@ def build() -> SequenceConfig:
 
     Norms before the sums, ReLU, an output layer of its own, label smoothing 0.1, Adam 3e-4 with weight decay, ten
     epochs. Prepare with `--preset goodreads --max-length 200`, and `--order item` to see what ordering by id did.
-    Mended: masks are new in every epoch, windows end at the newest event in training as in evaluation, the norm of the
+    Fixed: masks are new in every epoch, windows end at the newest event in training as in evaluation, the norm of the
     input is over an event's vector and not over the whole padded window, hidden and padded places are no candidates,
     and negatives are always 100.
     """

@@ -21,23 +21,23 @@ class ClickModel:
 
     def __init__(self, config: TrainConfig, weights: FoundWeights, build_layers: "BuildLayers | None" = None) -> None:
         self.config, self.weights = config, weights
-        self._parts = assemble(config, build_layers)
-        read_model(weights.directory, self._parts)
-        self._parts.model.eval()
+        self._state = assemble(config, build_layers)
+        read_model(weights.directory, self._state)
+        self._state.model.eval()
 
     @property
     def torch(self) -> nn.Module:
         """The layers: dense features (B, N) and embeddings (B, F, D) to logits (B)."""
-        return self._parts.model
+        return self._state.model
 
     def table(self, name: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
         """The embeddings of a category column (rows, dimension)."""
-        names = [spec.name for spec in self._parts.tables.specs]
+        names = [spec.name for spec in self._state.tables.specs]
         if name not in names:
             near = get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
             raise ConfigError(f"there is no table {name!r}; {hint}")
-        return np.array(self._parts.tables.weights(name))
+        return np.array(self._state.tables.weights(name))
 
     def __repr__(self) -> str:
         return f"ClickModel({self.config.model.kind}, {self.weights.describe()})"

@@ -21,10 +21,10 @@ _SHOWN = 60  # characters of a line in a message
 
 
 class History(NamedTuple):
-    """What somebody did, oldest first: ids of items, and what was passed over because no training event has it."""
+    """What somebody did, oldest first: ids of items, and what was ignored because no training event has it."""
 
     ids: NDArray[np.int64]
-    strangers: list[str]
+    unknown: list[str]
 
 
 def find_history(prepared: PreparedSequences, user: str) -> NDArray[np.int64]:
@@ -75,13 +75,13 @@ def read_history(prepared: PreparedSequences, names: Sequence[str]) -> History:
     if not names:
         raise ConfigError("--history is empty; give items, oldest first, as in --history 12,7,30")
     found = prepared.catalogue.find_items(names)
-    strangers = [name for name, number in zip(names, found.tolist(), strict=True) if not number]
-    if len(strangers) == len(names):
+    unknown = [name for name, number in zip(names, found.tolist(), strict=True) if not number]
+    if len(unknown) == len(names):
         raise DataError(
-            f"none of the items {', '.join(strangers[:5])}{', …' if len(strangers) > 5 else ''} was trained on; "
+            f"none of the items {', '.join(unknown[:5])}{', …' if len(unknown) > 5 else ''} was trained on; "
             "there is nothing to go by (items are separated by commas)"
         )
-    return History(found[found > 0], strangers)
+    return History(found[found > 0], unknown)
 
 
 def recommend(scorer: Scorer, histories: Sequence[NDArray[np.int64]], num_items: int, length: int) -> Lists:

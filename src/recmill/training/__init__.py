@@ -1,1 +1,1 @@
-"""Training: settings, the loop, what it saves and how it is judged."""
+"""Training: settings, the loop, what it saves and how it is evaluated."""

@@ -15,7 +15,7 @@ class Spent(Protocol):
 
     @property
     def num_skipped(self) -> int:
-        """How many bad rows were passed over on the way to it."""
+        """How many bad rows were ignored on the way to it."""
 
     @property
     def position(self) -> Position:
@@ -85,7 +85,7 @@ class Progress:
         """The interval has been told of."""
         return replace(self, interval=Interval())
 
-    def judged(self, score: float | None) -> "Progress":
+    def after_evaluation(self, score: float | None) -> "Progress":
         """One more evaluation; where labels are all the same there is no AUROC, and nothing to compare."""
         if score is None:
             return self
@@ -94,7 +94,7 @@ class Progress:
         return replace(self, num_worse=self.num_worse + 1)
 
     def with_skipped(self, num_skipped: int) -> "Progress":
-        """More lines passed over, behind the last batch."""
+        """More lines ignored, behind the last batch."""
         return replace(self, num_skipped=self.num_skipped + num_skipped)
 
     def to_json(self) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from recmill.settings.clicks import TrainConfig
 from recmill.training.checkpoint.checkpoint import Snapshot, checkpoint_snapshot, finish, write_checkpoint, write_part
 from recmill.training.checkpoint.saved_state import WHATS, SavedState
 from recmill.training.click.assemble import assemble
-from recmill.training.click.step import Parts
+from recmill.training.click.step import ClickState
 from recmill.training.progress import Progress
 from recmill.world import World
 from tests.training.checkpoint.test_checkpoint import train_steps
 
 
-def save(config: TrainConfig, directory: Path, num_steps: int = 2) -> Parts:
+def save(config: TrainConfig, directory: Path, num_steps: int = 2) -> ClickState:
     """Train a little and save."""
     parts = assemble(config)
     write_checkpoint(directory, parts, train_steps(parts, num_steps))
@@ -38,7 +38,7 @@ class SomePieces:
 class OneOfTwo:
     """The state of a process that has part of the tables."""
 
-    parts: Parts
+    parts: ClickState
     tables: SomePieces
     config: TrainConfig = field(init=False)
 
@@ -49,7 +49,7 @@ class OneOfTwo:
         self.average, self.data_hash = self.parts.average, self.parts.data_hash
 
 
-def dealt(parts: Parts, rank: int) -> SomePieces:
+def dealt(parts: ClickState, rank: int) -> SomePieces:
     """For two processes: whole tables, tables by rows and tables by columns, in turn."""
     held = list[Piece]()
     for place, piece in enumerate(parts.tables.pieces()):
@@ -67,7 +67,7 @@ def dealt(parts: Parts, rank: int) -> SomePieces:
     return SomePieces(held, parts.tables.num_updates)
 
 
-def save_of_two(parts: Parts, progress: Progress, directory: Path) -> None:
+def save_of_two(parts: ClickState, progress: Progress, directory: Path) -> None:
     """What two processes write together."""
     scratch = directory.with_name(f".{directory.name}")
     snapshots = list[Snapshot]()

@@ -10,13 +10,13 @@ from recmill.settings.clicks import TrainConfig
 from recmill.training.checkpoint.checkpoint import COUNTERS, read_checkpoint, read_model, write_checkpoint, write_model
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import Parts, take_step
+from recmill.training.click.step import ClickState, take_step
 from recmill.training.click.task import ClickTask
 from recmill.training.progress import Progress
 from tests.training.conftest import OpenRun, Resolve
 
 
-def train_steps(parts: Parts, num_steps: int, progress: Progress | None = None) -> Progress:
+def train_steps(parts: ClickState, num_steps: int, progress: Progress | None = None) -> Progress:
     progress = progress or Progress()
     with Inputs(parts.config) as inputs, inputs.open_training(progress.position) as stream:
         for _ in range(num_steps):
@@ -26,7 +26,7 @@ def train_steps(parts: Parts, num_steps: int, progress: Progress | None = None) 
     return progress
 
 
-def bytes_of(parts: Parts) -> list[bytes]:
+def bytes_of(parts: ClickState) -> list[bytes]:
     layers = [parameter.detach().numpy().tobytes() for parameter in parts.model.parameters()]
     tables = [parts.tables.weights(spec.name).tobytes() for spec in parts.tables.specs]
     return [*layers, *tables, *(parts.tables.state(spec.name).tobytes() for spec in parts.tables.specs)]

@@ -13,7 +13,7 @@ from recmill.training.checkpoint.state_diff import compare
 from recmill.training.checkpoint.take_over import take_over
 from recmill.training.checkpoint.warm_start import match_tables
 from recmill.training.click.assemble import assemble
-from recmill.training.click.step import Parts
+from recmill.training.click.step import ClickState
 from recmill.training.job import run_job
 from recmill.training.progress import Progress
 from recmill.world import Group
@@ -22,14 +22,14 @@ from tests.training.conftest import Resolve
 
 SHRUNK = "data.table_rows=" + str([50, 40] + [50] * 24)
 GROWN = "data.table_rows=" + str([60, 50, 70] + [50] * 23)
-Warm = Callable[..., tuple[Parts, list[str]]]
+Warm = Callable[..., tuple[ClickState, list[str]]]
 
 
 @pytest.fixture
 def warm(resolve: Resolve, tmp_path: Path) -> Warm:
     """The parts of a new run that begins with what lies in a directory, and what it told."""
 
-    def warmed(name: str, *assignments: str) -> tuple[Parts, list[str]]:
+    def warmed(name: str, *assignments: str) -> tuple[ClickState, list[str]]:
         told = list[str]()
         parts = assemble(resolve(f"warm_start.from_dir={tmp_path / name}", *assignments))
         take_over(parts, parts.config.warm_start, Group(), told.append)

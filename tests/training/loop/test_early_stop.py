@@ -20,7 +20,7 @@ from recmill.training.click import task as click
 from recmill.training.click.assemble import assemble
 from recmill.training.click.evaluate import ClickEvaluation, evaluate
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import Parts
+from recmill.training.click.step import ClickState
 from recmill.training.job import run_job
 from recmill.training.loop.limits import limit_reached
 from recmill.training.loop.run import create_run_dir
@@ -40,7 +40,9 @@ def auroc_of(config: TrainConfig, model_dir: Path) -> float | None:
 
 def test_verdicts_are_counted() -> None:
     verdicts = [0.6, 0.7, 0.7, None, 0.5, 0.8]
-    states = list(accumulate(verdicts, lambda p, auroc: replace(p, step=p.step + 1).judged(auroc), initial=Progress()))
+    states = list(
+        accumulate(verdicts, lambda p, auroc: replace(p, step=p.step + 1).after_evaluation(auroc), initial=Progress())
+    )
     assert [state.num_worse for state in states] == [0, 0, 0, 1, 1, 2, 0]
     assert [state.best.step if state.best else None for state in states] == [None, 1, 2, 2, 2, 2, 6]
     assert Progress.from_json(json.loads(json.dumps(states[5].to_json()))) == states[5]
@@ -72,7 +74,7 @@ def test_a_run_ends_at_its_target(resolve: Resolve, tmp_path: Path) -> None:
 def play(monkeypatch: pytest.MonkeyPatch, aurocs: dict[int, float]) -> None:
     """Have the validation after some of the steps turn out as wished."""
 
-    def staged(parts: Parts, _inputs: Inputs, split: SplitName) -> ClickEvaluation:
+    def staged(parts: ClickState, _inputs: Inputs, split: SplitName) -> ClickEvaluation:
         metrics = ClickMetrics()
         metrics.update(np.array([0.0, 1.0], np.float32), np.array([0.0, 1.0], np.float32))
         auroc = aurocs.get(parts.tables.num_updates, 0.5)

@@ -9,7 +9,7 @@ from recmill.settings.clicks import TrainConfig
 from recmill.settings.run import Cadence, Stop
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import Parts
+from recmill.training.click.step import ClickState
 from recmill.training.click.task import ClickTask
 from recmill.training.loop import loop
 from recmill.training.loop.limits import due, evaluation_due, limit_reached
@@ -47,7 +47,7 @@ def test_limits_really_stop(limits: tuple[str, ...], steps: int, resolve: Resolv
     assert [path.name for path in (run_dir / "checkpoints").iterdir()] == [f"step_{steps:010}"]
 
 
-def _weights(parts: Parts) -> list[bytes]:
+def _weights(parts: ClickState) -> list[bytes]:
     return [parts.tables.weights(spec.name).tobytes() for spec in parts.tables.specs]
 
 

@@ -14,7 +14,7 @@ from recmill.training.click.evaluate import evaluate
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.plan import make_plan
 from recmill.training.click.sharded import refuse_sharded
-from recmill.training.click.step import Parts, take_step
+from recmill.training.click.step import ClickState, take_step
 from recmill.world import ALONE
 from tests.training.checkpoint.test_checkpoint import bytes_of, train_steps
 from tests.training.conftest import Resolve
@@ -22,7 +22,7 @@ from tests.training.conftest import Resolve
 SETTINGS = ("average.from_step=4", "average.every_steps=3", "stop.max_epochs=2")
 
 
-def weights_of(parts: Parts) -> dict[str, NDArray[np.float64]]:
+def weights_of(parts: ClickState) -> dict[str, NDArray[np.float64]]:
     layers = {name: tensor.detach().double().numpy() for name, tensor in parts.model.named_parameters()}
     return layers | {spec.name: parts.tables.weights(spec.name).astype(np.float64) for spec in parts.tables.specs}
 

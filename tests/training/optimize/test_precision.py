@@ -12,7 +12,7 @@ from recmill.data.batch import Batch
 from recmill.errors import ConfigError, NonFiniteLoss
 from recmill.settings.optimizers import Precision
 from recmill.training.click.assemble import assemble
-from recmill.training.click.step import Parts, cut_rows, take_step
+from recmill.training.click.step import ClickState, cut_rows, take_step
 from recmill.training.job import run_job
 from recmill.training.optimize.precision import LossScale
 from tests.laws.moves import assert_moves_what_it_touches
@@ -24,7 +24,7 @@ from tests.training.records import read_records
 TABLES_AND_LAYERS = [("sgd", "sgd"), ("adagrad", "adagrad"), ("rowwise_adam", "adam")]
 
 
-def assert_same_weights(ours: Parts, theirs: Parts, *, atol: float) -> None:
+def assert_same_weights(ours: ClickState, theirs: ClickState, *, atol: float) -> None:
     for spec in ours.tables.specs:
         np.testing.assert_allclose(
             ours.tables.weights(spec.name), theirs.tables.weights(spec.name), rtol=1e-4, atol=atol
@@ -109,7 +109,7 @@ def test_lower_precision_learns_about_the_same(kind: str, resolve: Resolve) -> N
     assert all(parameter.dtype == torch.float32 for parameter in rough.model.parameters())
 
 
-def scaled(parts: Parts, **settings: object) -> Parts:
+def scaled(parts: ClickState, **settings: object) -> ClickState:
     """The same parts in float32 with the loss scaled as fp16 would."""
     return replace(parts, loss_scale=LossScale(Precision.model_validate({"kind": "fp16", **settings})))
 
@@ -121,7 +121,7 @@ def test_a_scale_that_is_a_power_of_two_changes_no_bit(resolve: Resolve) -> None
     assert bytes_of(plain) == bytes_of(with_scale)
 
 
-def overflowing(parts: Parts) -> tuple[Batch, Callable[[], float]]:
+def overflowing(parts: ClickState) -> tuple[Batch, Callable[[], float]]:
     batch = first_batch(parts)
     return batch, lambda: take_step(parts, batch, 0)
 

@@ -21,7 +21,7 @@ from recmill.settings.tree import from_tree, with_assignments
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.job import run_job
 from recmill.training.sequence.plan import make_sequence_plan
-from recmill.training.sequence.step import build_sequence_parts
+from recmill.training.sequence.step import build_sequence_state
 from tests.laws.kill import model_bytes, train_under_fire
 from tests.training.sequence.worlds import TINY, make_world, open_task, resolve
 
@@ -117,7 +117,7 @@ def test_a_plan_counts_the_mean(kind: str, chains_dir: Path) -> None:
     plain, averaged = (
         make_sequence_plan(resolve(chains_dir, *KINDS[kind], *words), 1000) for words in ((), ("average.from_step=4",))
     )
-    model = build_sequence_parts(resolve(chains_dir, *KINDS[kind]), np.ones(1000, np.int64)).model
+    model = build_sequence_state(resolve(chains_dir, *KINDS[kind]), np.ones(1000, np.int64)).model
     num_weights = sum(parameter.numel() for parameter in model.parameters()) + (1002 * 8 if kind == "engine" else 0)
     assert averaged.total_bytes - plain.total_bytes == 4 * num_weights
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from recmill.embeddings.table import TableSpec
-from recmill.models.click.rates import RATE_NUMBERS, ClickRates
+from recmill.models.click.target_statistics import STATISTICS, TargetStatistics
 from recmill.models.parts.dropout import Dropout
 from recmill.models.parts.norm import BatchNorm
 from recmill.settings.click_models import ModelSettings
@@ -29,7 +29,7 @@ def input_names(dense_names: Sequence[str], category_names: Sequence[str], confi
     """The numbers that a model is given of each row."""
     if not config.target_encoding_folds:
         return tuple(dense_names)
-    return (*dense_names, *(f"{name} {what}" for what in RATE_NUMBERS for name in category_names))
+    return (*dense_names, *(f"{name} {what}" for what in STATISTICS for name in category_names))
 
 
 def spread_names(dense_names: Sequence[str], category_names: Sequence[str], config: ModelSettings) -> tuple[str, ...]:
@@ -52,8 +52,8 @@ class Front(nn.Module):
         num_folds, prior = config.target_encoding_folds, config.target_encoding_prior
         has_rates = num_folds > 0
         self._num_dense = num_dense
-        self.rates = ClickRates(specs, num_folds, prior) if has_rates else None
-        num_inputs = num_dense + len(RATE_NUMBERS) * len(specs) * has_rates
+        self.rates = TargetStatistics(specs, num_folds, prior) if has_rates else None
+        num_inputs = num_dense + len(STATISTICS) * len(specs) * has_rates
         self.norm = BatchNorm(num_inputs) if config.dense_norm else None
         self.register_buffer("knots", torch.tensor(config.dense_knots), persistent=False)
         frac = config.embedding_dropout
@@ -79,6 +79,6 @@ def with_front(
     return Front(config, model, num_dense, specs, seed=seed) if is_wanted else model
 
 
-def rates_of(model: nn.Module) -> ClickRates | None:
+def target_statistics_of(model: nn.Module) -> TargetStatistics | None:
     """Those that a model is to be given, if it is."""
     return model.rates if isinstance(model, Front) else None

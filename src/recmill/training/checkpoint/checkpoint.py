@@ -72,7 +72,7 @@ class State(Protocol):
 
     @property
     def average(self) -> WeightMean | None:
-        """What is judged and left behind in place of the weights."""
+        """What is evaluated and left behind in place of the weights."""
 
 
 @dataclass(frozen=True)

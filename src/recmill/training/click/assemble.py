@@ -17,7 +17,7 @@ from recmill.models.click.front import input_names, spread_names, with_front
 from recmill.models.click.own import BuildLayers, build_own_layers
 from recmill.models.click.projection import Projection
 from recmill.settings.clicks import TrainConfig
-from recmill.training.click.step import Parts
+from recmill.training.click.step import ClickState
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.optimizers import build_dense_optimizer
 from recmill.training.optimize.precision import LossScale
@@ -32,17 +32,17 @@ MODELS: dict[str, type[Any]] = {
 }
 
 
-def assemble(config: TrainConfig, build_layers: BuildLayers | None = None) -> Parts:
-    """A run's parts with their first values, which depend on the settings alone."""
+def assemble(config: TrainConfig, build_layers: BuildLayers | None = None) -> ClickState:
+    """A run's state with their first values, which depend on the settings alone."""
     use_threads(config.threads)
     model = build_model(config, build_layers)
     tables = LocalTables(table_specs(config), config.model.table_dim, config.tables, seed=config.seed)
     loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
     average = WeightMean(config.average, model, tables) if config.average.from_step else None
-    parts = Parts(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale, average)
-    _compile_kernels(parts)
+    state = ClickState(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale, average)
+    _compile_kernels(state)
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
-    return parts
+    return state
 
 
 def table_specs(config: TrainConfig) -> list[TableSpec]:
@@ -76,10 +76,10 @@ def count_inputs(config: TrainConfig) -> int:
     return len(input_names(schema.dense_names, schema.category_names, config.model))
 
 
-def _compile_kernels(parts: Parts) -> None:
+def _compile_kernels(state: ClickState) -> None:
     """Have them compiled, or loaded from their cache, now rather than within the first step."""
-    parts.tables.compile()
-    num_inputs = count_inputs(parts.config)
-    no_vectors = torch.empty(0, len(parts.tables.specs), parts.tables.dim, requires_grad=True)
-    parts.model(torch.empty(0, num_inputs), no_vectors).sum().backward()
-    parts.optimizer.zero_grad(set_to_none=True)
+    state.tables.compile()
+    num_inputs = count_inputs(state.config)
+    no_vectors = torch.empty(0, len(state.tables.specs), state.tables.dim, requires_grad=True)
+    state.model(torch.empty(0, num_inputs), no_vectors).sum().backward()
+    state.optimizer.zero_grad(set_to_none=True)

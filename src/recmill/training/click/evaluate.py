@@ -1,4 +1,4 @@
-"""A model judged on a split it was not trained on."""
+"""A model evaluated on a split it was not trained on."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from recmill.errors import FailureError
 from recmill.metrics import ClickMetrics, ClickResult
 from recmill.settings.data import DataConfig, SplitName
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import Parts, forward
+from recmill.training.click.step import ClickState, forward
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ def refuse_no_numbers(logits: NDArray[np.float32], split: SplitName) -> None:
         )
 
 
-def evaluate(parts: Parts, inputs: Inputs, split: SplitName) -> ClickEvaluation:
+def evaluate(state: ClickState, inputs: Inputs, split: SplitName) -> ClickEvaluation:
     """Score the rows of a split in the order of the files: all, or as many batches as the settings allow."""
-    max_batches = batch_limit(parts.config.data, split)
+    max_batches = batch_limit(state.config.data, split)
     metrics, num_skipped = ClickMetrics(), 0
-    parts.model.eval()
-    weights = parts.average.in_place() if parts.average else nullcontext()
+    state.model.eval()
+    weights = state.average.in_place() if state.average else nullcontext()
     with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
         for batch in islice(stream, max_batches or None):
-            logits = forward(parts, batch).numpy()
+            logits = forward(state, batch).numpy()
             refuse_no_numbers(logits, split)
             metrics.update(logits, batch.columns.labels)
             num_skipped += batch.num_skipped

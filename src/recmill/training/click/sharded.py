@@ -33,12 +33,12 @@ from recmill.settings.optimizers import NO_AVERAGE
 from recmill.training.click.assemble import build_model, table_specs
 from recmill.training.click.evaluate import ClickEvaluation, batch_limit, refuse_no_numbers
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import move_rates, smoothed
+from recmill.training.click.step import set_learning_rates_at, smoothed
 from recmill.training.loop.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
 from recmill.training.loop.ledger import fingerprint
 from recmill.training.loop.limits import least_rows, refuse_no_step
 from recmill.training.loop.signals import Signals
-from recmill.training.loop.task import Taken
+from recmill.training.loop.task import StepResult
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.optimizers import build_dense_optimizer
 from recmill.training.optimize.precision import LossScale, autocast
@@ -47,7 +47,7 @@ from recmill.world import Group, World
 
 
 @dataclass(frozen=True)
-class ShardedParts:
+class ShardedState:
     """All that is trained: the layers, which every process has, and its part of the tables."""
 
     config: TrainConfig
@@ -65,15 +65,15 @@ class ShardedParts:
         return self.config.data.rows_hash
 
 
-def assemble_sharded(config: TrainConfig, group: Group, build_layers: BuildLayers | None = None) -> ShardedParts:
-    """A run's parts with their first values, which depend on the settings alone and not on the number of processes."""
+def assemble_sharded(config: TrainConfig, group: Group, build_layers: BuildLayers | None = None) -> ShardedState:
+    """A run's state with their first values, which depend on the settings alone and not on the number of processes."""
     world = group.world
     use_threads(config.threads)
     model = build_model(config, build_layers).to(world.device)
     tables = ShardedTables(group.from_main(plan_shards(config, world)), config.tables, seed=config.seed, group=group)
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True) if world.size > 1 else model
     keep_freed_memory()
-    return ShardedParts(config, model, tables, build_dense_optimizer(model, config.dense), parallel)
+    return ShardedState(config, model, tables, build_dense_optimizer(model, config.dense), parallel)
 
 
 def plan_shards(config: TrainConfig, world: World, memory_bytes: int | None = None) -> ShardPlan:
@@ -167,10 +167,10 @@ class ShardedSteps:
     """The steps of one of several processes."""
 
     def __init__(
-        self, parts: ShardedParts, batches: GlobalBatches, group: Group, signals: Signals, clock: "Clock"
+        self, state: ShardedState, batches: GlobalBatches, group: Group, signals: Signals, clock: "Clock"
     ) -> None:
         self.clock = clock
-        self._parts = parts
+        self._state = state
         self._batches = batches
         self._group = group
         self._signals = signals
@@ -179,10 +179,10 @@ class ShardedSteps:
         self._unshared_s = 0.0  # of the step before, behind the moment at which its time was told
         self.trailing_skipped = 0
 
-    def take(self, step: int) -> Taken | None:
+    def take(self, step: int) -> StepResult | None:
         """Train on a batch while the next one's ids travel."""
         began = time.perf_counter()
-        least = least_rows(self._parts.config.data)
+        least = least_rows(self._state.config.data)
         sent = self._next if self._has_begun else self._send()
         self._has_begun, self._next = True, None
         if sent is None:
@@ -191,11 +191,11 @@ class ShardedSteps:
         if sent.batch.num_rows < least:
             refuse_no_step(step, least)
             return None
-        move_rates(self._parts.config, self._parts.tables, self._parts.optimizer, step)
-        train_at(self._parts.parallel, step)
+        set_learning_rates_at(self._state.config, self._state.tables, self._state.optimizer, step)
+        train_at(self._state.parallel, step)
         blocked_s = self._send_next()
         vectors_BFD = self._look_up(sent)
-        loss = loss_share(self._parts, sent.batch, vectors_BFD, self._group.world.size)
+        loss = loss_share(self._state, sent.batch, vectors_BFD, self._group.world.size)
         told_at = time.perf_counter()
         mine = [float(loss.detach()), self._unshared_s + told_at - began, blocked_s, float(self._signals.caught)]
         coming = self._group.start_stacking(np.array(mine))
@@ -207,7 +207,8 @@ class ShardedSteps:
         # the clock of the main process is everybody's
         _, step_s, blocked_s, _ = known[0].tolist()
         loss_mean, signal_number = float(known[:, 0].mean()), int(known[:, 3].max())
-        return Taken(sent.batch, loss_mean, step_s, blocked_s, signal_number, partial(fingerprint, sent.batch.columns))
+        rows = partial(fingerprint, sent.batch.columns)
+        return StepResult(sent.batch, loss_mean, step_s, blocked_s, signal_number, rows)
 
     def _send_next(self) -> float:
         """Have the next batch's ids sent; how long that waited for rows."""
@@ -220,11 +221,11 @@ class ShardedSteps:
             batch = next(self._batches, None)
         if batch is None:
             return None
-        return Sent(batch, self._parts.tables.start(batch.columns.ids, batch.padded_rows))
+        return Sent(batch, self._state.tables.start(batch.columns.ids, batch.padded_rows))
 
     def _look_up(self, sent: Sent) -> Tensor:
         with self.clock.timed("exchange"):
-            return self._parts.tables.look_up(sent.exchange)
+            return self._state.tables.look_up(sent.exchange)
 
     def _update(
         self, loss: Tensor, vectors_BFD: Tensor, coming: Callable[[], NDArray[np.float64]], step: int
@@ -234,7 +235,7 @@ class ShardedSteps:
         That comes while gradients are computed, and is awaited before they reach the tables, which they move: all
         processes know the loss before any of them has moved a weight.
         """
-        parts, told = self._parts, list[NDArray[np.float64]]()
+        state, told = self._state, list[NDArray[np.float64]]()
 
         def await_others(_gradient: Tensor) -> None:
             with self.clock.timed("waiting"):
@@ -243,38 +244,38 @@ class ShardedSteps:
 
         vectors_BFD.register_hook(await_others)  # type: ignore[no-untyped-call]
         loss.backward()  # type: ignore[no-untyped-call]  # the tables are updated in here
-        parts.tables.num_updates += 1
-        if parts.config.update.clip_norm:
-            nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
-        parts.optimizer.step()
-        parts.optimizer.zero_grad(set_to_none=True)
+        state.tables.num_updates += 1
+        if state.config.update.clip_norm:
+            nn.utils.clip_grad_norm_(state.model.parameters(), state.config.update.clip_norm)
+        state.optimizer.step()
+        state.optimizer.zero_grad(set_to_none=True)
         return told[0]
 
     def _refuse_non_finite(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
-            self._parts.optimizer.zero_grad(set_to_none=True)
-            lr = self._parts.optimizer.param_groups[0]["lr"]
+            self._state.optimizer.zero_grad(set_to_none=True)
+            lr = self._state.optimizer.param_groups[0]["lr"]
             raise NonFiniteLoss(
                 f"the loss of step {step + 1} is {loss} (learning rate {lr:g} for the layers, "
-                f"{self._parts.tables.lr:g} for the tables)"
+                f"{self._state.tables.lr:g} for the tables)"
             )
 
 
-def score(parts: ShardedParts, batch: GlobalBatch, vectors_BFD: Tensor) -> Tensor:
+def score(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor) -> Tensor:
     """The logits of this process's rows, in float32."""
     columns, padding = batch.columns, batch.padded_rows - batch.columns.num_rows
     dense = torch.from_numpy(columns.dense).to(vectors_BFD.device)
     if padding:
         dense = nn.functional.pad(dense, (0, 0, 0, padding))
-    logits: Tensor = parts.parallel(dense, vectors_BFD)
+    logits: Tensor = state.parallel(dense, vectors_BFD)
     return logits[: columns.num_rows].float()
 
 
-def loss_share(parts: ShardedParts, batch: GlobalBatch, vectors_BFD: Tensor, size: int) -> Tensor:
+def loss_share(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor, size: int) -> Tensor:
     """`size` times this process's part of the mean loss over all rows: averaged over processes, it is that mean."""
-    with autocast(parts.config.precision, str(vectors_BFD.device)):
-        logits = score(parts, batch, vectors_BFD)
-    labels = smoothed(torch.from_numpy(batch.columns.labels).to(logits.device), parts.config)
+    with autocast(state.config.precision, str(vectors_BFD.device)):
+        logits = score(state, batch, vectors_BFD)
+    labels = smoothed(torch.from_numpy(batch.columns.labels).to(logits.device), state.config)
     total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
     return total * (size / batch.num_rows)
 
@@ -283,7 +284,7 @@ def loss_share(parts: ShardedParts, batch: GlobalBatch, vectors_BFD: Tensor, siz
 class ShardedTask:
     """A click model over the processes of a group; all of them call everything."""
 
-    state: ShardedParts
+    state: ShardedState
     inputs: Inputs
     group: Group
     signals: Signals = field(default_factory=Signals)
@@ -311,7 +312,7 @@ class ShardedTask:
             yield ShardedSteps(self.state, batches, self.group, self.signals, self.clock)
 
     def evaluate(self, split: SplitName) -> ClickEvaluation:
-        """Score the rows of a split, each process some of them; the main one is sent all scores and judges once."""
+        """Score the rows of a split, each process some of them; the main one is sent all scores for the metrics."""
         limit, world = batch_limit(self.config.data, split), self.group.world
         part = part_of(World()) if limit else part_of(world)
         metrics, num_skipped, is_whole = ClickMetrics(), 0, True
@@ -340,7 +341,7 @@ class ShardedTask:
         del split, weights
         return {}
 
-    def rates(self) -> dict[str, float]:
+    def log_values(self) -> dict[str, float]:
         """The learning rates, and where the time went."""
         rates = {"dense_lr": self.state.optimizer.param_groups[0]["lr"], "table_lr": self.state.tables.lr}
         return {**rates, **self.clock.shares()}

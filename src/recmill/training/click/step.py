@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from recmill.data.batch import Batch, Columns
 from recmill.embeddings.local import LocalTables
 from recmill.errors import NonFiniteLoss
-from recmill.models.click.front import rates_of
+from recmill.models.click.front import target_statistics_of
 from recmill.models.parts.dropout import train_at
 from recmill.settings.clicks import TrainConfig
 from recmill.training.optimize.average import WeightMean
@@ -20,7 +20,7 @@ from recmill.training.optimize.schedule import lr_at
 
 
 @dataclass(frozen=True)
-class Parts:
+class ClickState:
     """All that is trained: the layers, the tables, and what moves the layers."""
 
     config: TrainConfig
@@ -37,45 +37,45 @@ class Parts:
         return self.config.data.rows_hash
 
 
-def forward(parts: Parts, batch: Batch) -> Tensor:
+def forward(state: ClickState, batch: Batch) -> Tensor:
     """The logits (B) of a batch, in float32."""
-    emb_BFD = parts.tables.look_up(batch.columns.ids)
-    logits: Tensor = parts.model(inputs_of(parts.model, batch.columns), emb_BFD)
+    emb_BFD = state.tables.look_up(batch.columns.ids)
+    logits: Tensor = state.model(inputs_of(state.model, batch.columns), emb_BFD)
     return logits
 
 
 def inputs_of(model: nn.Module, columns: Columns) -> Tensor:
     """The numbers that a model is given: dense features, and the rates of the values if it is to see them."""
-    dense, rates = torch.from_numpy(columns.dense), rates_of(model)
+    dense, rates = torch.from_numpy(columns.dense), target_statistics_of(model)
     return dense if rates is None else torch.cat([dense, rates(columns)], dim=1)
 
 
-def take_step(parts: Parts, batch: Batch, step: int) -> float:
+def take_step(state: ClickState, batch: Batch, step: int) -> float:
     """Train on a batch, the one after `step` finished ones; its mean loss before the update."""
-    move_rates(parts.config, parts.tables, parts.optimizer, step)
-    train_at(parts.model, step)
-    pieces = cut_rows(batch.columns, parts.config.update.micro_batches)
-    is_in_parts = len(pieces) > 1 or parts.loss_scale is not None
+    set_learning_rates_at(state.config, state.tables, state.optimizer, step)
+    train_at(state.model, step)
+    pieces = cut_rows(batch.columns, state.config.update.micro_batches)
+    is_in_parts = len(pieces) > 1 or state.loss_scale is not None
     if is_in_parts:
-        parts.tables.hold()
+        state.tables.hold()
     value = 0.0
     for piece in pieces:
-        loss = loss_of(parts, piece) * (piece.num_rows / batch.num_rows)
+        loss = loss_of(state, piece) * (piece.num_rows / batch.num_rows)
         value += loss.item()
         if not math.isfinite(value):
-            forget_gradients(parts)
-            raise NonFiniteLoss(explain_non_finite(parts, batch, step, value))
-        scaled = loss * parts.loss_scale.scale if parts.loss_scale else loss
+            forget_gradients(state)
+            raise NonFiniteLoss(explain_non_finite(state, batch, step, value))
+        scaled = loss * state.loss_scale.scale if state.loss_scale else loss
         scaled.backward()  # type: ignore[no-untyped-call]  # the tables, unless they hold, are updated in here
-    if may_update(parts):
+    if may_update(state):
         if is_in_parts:
-            parts.tables.apply_held()
-        if parts.config.update.clip_norm:
-            nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
-        parts.optimizer.step()
-    forget_gradients(parts)
-    if parts.average:
-        parts.average.take_in(step + 1)
+            state.tables.apply_held()
+        if state.config.update.clip_norm:
+            nn.utils.clip_grad_norm_(state.model.parameters(), state.config.update.clip_norm)
+        state.optimizer.step()
+    forget_gradients(state)
+    if state.average:
+        state.average.take_in(step + 1)
     return value
 
 
@@ -85,12 +85,12 @@ def cut_rows(columns: Columns, num_pieces: int) -> list[Columns]:
     return [columns.rows(num_rows * i // count, num_rows * (i + 1) // count) for i in range(count)]
 
 
-def loss_of(parts: Parts, columns: Columns) -> Tensor:
+def loss_of(state: ClickState, columns: Columns) -> Tensor:
     """The mean loss of some rows, in the precision of the settings."""
-    emb_BFD = parts.tables.look_up(columns.ids)
-    with autocast(parts.config.precision, "cpu"):
-        logits = parts.model(inputs_of(parts.model, columns), emb_BFD)
-    labels = smoothed(torch.from_numpy(columns.labels), parts.config)
+    emb_BFD = state.tables.look_up(columns.ids)
+    with autocast(state.config.precision, "cpu"):
+        logits = state.model(inputs_of(state.model, columns), emb_BFD)
+    labels = smoothed(torch.from_numpy(columns.labels), state.config)
     return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
 
 
@@ -100,28 +100,30 @@ def smoothed(labels: Tensor, config: TrainConfig) -> Tensor:
     return labels * (1 - smoothing) + smoothing / 2 if smoothing else labels
 
 
-def may_update(parts: Parts) -> bool:
+def may_update(state: ClickState) -> bool:
     """Whether the gradients, divided by the loss scale if there is one, are worth a step."""
-    if parts.loss_scale is None:
+    if state.loss_scale is None:
         return True
-    is_finite = parts.loss_scale.unscale(parts.model, parts.tables)
-    parts.loss_scale.note(is_finite=is_finite)
+    is_finite = state.loss_scale.unscale(state.model, state.tables)
+    state.loss_scale.note(is_finite=is_finite)
     return is_finite
 
 
-def forget_gradients(parts: Parts) -> None:
+def forget_gradients(state: ClickState) -> None:
     """Those of the layers, and those that the tables may hold."""
-    parts.optimizer.zero_grad(set_to_none=True)
-    parts.tables.drop_held()
+    state.optimizer.zero_grad(set_to_none=True)
+    state.tables.drop_held()
 
 
-class HasRate(Protocol):
+class HasLearningRate(Protocol):
     """Tables that are given their learning rate."""
 
     lr: float
 
 
-def move_rates(config: TrainConfig, tables: HasRate, optimizer: torch.optim.Optimizer, step: int) -> None:
+def set_learning_rates_at(
+    config: TrainConfig, tables: HasLearningRate, optimizer: torch.optim.Optimizer, step: int
+) -> None:
     """Set the learning rates of the step behind `step` finished ones."""
     schedule = config.resolved_schedule
     tables.lr = lr_at(step, config.tables.lr, schedule)
@@ -129,28 +131,28 @@ def move_rates(config: TrainConfig, tables: HasRate, optimizer: torch.optim.Opti
         group["lr"] = lr_at(step, config.dense.lr, schedule)
 
 
-def explain_non_finite(parts: Parts, batch: Batch, step: int, loss: float) -> str:
+def explain_non_finite(state: ClickState, batch: Batch, step: int, loss: float) -> str:
     """The step, the learning rates and the first tensor on the way from input to loss that is not finite."""
     return (
-        f"the loss of step {step + 1} is {loss} (learning rate {parts.optimizer.param_groups[0]['lr']:g} for the "
-        f"layers, {parts.tables.lr:g} for the tables); first non-finite tensor: {first_non_finite(parts, batch)}"
+        f"the loss of step {step + 1} is {loss} (learning rate {state.optimizer.param_groups[0]['lr']:g} for the "
+        f"layers, {state.tables.lr:g} for the tables); first non-finite tensor: {first_non_finite(state, batch)}"
     )
 
 
-def first_non_finite(parts: Parts, batch: Batch) -> str:
+def first_non_finite(state: ClickState, batch: Batch) -> str:
     """The name of the first tensor, inputs before weights before results, that holds NaN or infinity."""
     for name, array in (("the dense input", batch.columns.dense), ("the labels", batch.columns.labels)):
         if not np.isfinite(array).all():
             return name
     with torch.no_grad():
-        emb_BFD = parts.tables.look_up(batch.columns.ids)
+        emb_BFD = state.tables.look_up(batch.columns.ids)
         finite_F = emb_BFD.isfinite().all(dim=2).all(dim=0)
         if not finite_F.all():
-            return f"the table of {parts.tables.specs[int(finite_F.int().argmin())].name}"
-        for name, parameter in parts.model.named_parameters():
+            return f"the table of {state.tables.specs[int(finite_F.int().argmin())].name}"
+        for name, parameter in state.model.named_parameters():
             if not parameter.isfinite().all():
                 return f"parameter {name}"
-        return _first_non_finite_result(parts.model, inputs_of(parts.model, batch.columns), emb_BFD)
+        return _first_non_finite_result(state.model, inputs_of(state.model, batch.columns), emb_BFD)
 
 
 def _first_non_finite_result(model: nn.Module, inputs: Tensor, emb_BFD: Tensor) -> str:

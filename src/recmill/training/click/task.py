@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Position
-from recmill.models.click.front import rates_of
-from recmill.models.click.rates import ClickRates
+from recmill.models.click.front import target_statistics_of
+from recmill.models.click.target_statistics import TargetStatistics
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import SplitName
 from recmill.training.click.evaluate import ClickEvaluation, evaluate
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import Parts, take_step
+from recmill.training.click.step import ClickState, take_step
 from recmill.training.loop.ledger import fingerprint
 from recmill.training.loop.limits import least_rows
 from recmill.training.loop.local_steps import LocalSteps
@@ -32,7 +32,7 @@ def _fingerprint(batch: Batch) -> NDArray[np.uint64]:
 class ClickTask:
     """A click model in one process."""
 
-    state: Parts
+    state: ClickState
     inputs: Inputs
     signals: Signals = field(default_factory=Signals)
     score_name = "auroc"
@@ -52,14 +52,14 @@ class ClickTask:
     @contextmanager
     def open_steps(self, start: Position | None) -> Iterator[LocalSteps]:
         """Steps from a position on."""
-        rates = rates_of(self.state.model)
+        rates = target_statistics_of(self.state.model)
         if rates is not None and start is None:  # later they have come back with the layers
             self._count(rates)
         with self.inputs.open_training(start) as stream:
             least = least_rows(self.config.data)
             yield LocalSteps(stream, partial(take_step, self.state), _fingerprint, least, self.signals)
 
-    def _count(self, rates: ClickRates) -> None:
+    def _count(self, rates: TargetStatistics) -> None:
         """The clicks of all rows to train on: a pass over them."""
         rates.forget()
         with self.inputs.open_evaluation("train") as stream:
@@ -75,7 +75,7 @@ class ClickTask:
         del split, weights
         return {}
 
-    def rates(self) -> dict[str, float]:
+    def log_values(self) -> dict[str, float]:
         """The learning rates, and what a run with a loss scale tells about it."""
         rates = {"dense_lr": self.state.optimizer.param_groups[0]["lr"], "table_lr": self.state.tables.lr}
         scale = self.state.loss_scale

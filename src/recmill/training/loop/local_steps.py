@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recmill.training.loop.limits import refuse_no_step
 from recmill.training.loop.signals import Signals
-from recmill.training.loop.task import Taken
+from recmill.training.loop.task import StepResult
 from recmill.world import Group
 
 
@@ -20,7 +20,7 @@ class Batches(Protocol):
 
     @property
     def trailing_skipped(self) -> int:
-        """How many bad rows were passed over behind the last one."""
+        """How many bad rows were ignored behind the last one."""
 
     def __iter__(self) -> Iterator[Any]:
         """Itself."""
@@ -41,7 +41,7 @@ class LocalSteps:
     group: Group = field(default_factory=Group)
     trailing_skipped: int = 0
 
-    def take(self, step: int) -> Taken | None:
+    def take(self, step: int) -> StepResult | None:
         """Read a batch, train on it."""
         began = time.perf_counter()
         batch = next(self.batches, None)
@@ -57,4 +57,4 @@ class LocalSteps:
         known = self.group.stack(np.array(mine))
         # the clock of the main process is everybody's, and who was asked to end asks all
         step_s, blocked_s, _ = known[0].tolist()
-        return Taken(batch, loss, step_s, blocked_s, int(known[:, 2].max()), partial(self.fingerprint, batch))
+        return StepResult(batch, loss, step_s, blocked_s, int(known[:, 2].max()), partial(self.fingerprint, batch))

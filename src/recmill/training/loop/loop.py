@@ -14,23 +14,23 @@ def train(run: RunWriter, task: Task) -> Progress:
         run.save(progress, task)
     with task.open_steps(progress.position) as steps, run.keep_last_good(task):
         while not limit_reached(progress, stop):
-            taken = steps.take(progress.step)  # one optimizer step, forward to update
-            if taken is None:
+            result = steps.take(progress.step)  # one optimizer step, forward to update
+            if result is None:
                 progress = progress.with_skipped(steps.trailing_skipped)
                 break
             before, progress = (
                 progress,
-                progress.after(taken.spent, loss=taken.loss, step_s=taken.step_s, blocked_s=taken.blocked_s),
+                progress.after(result.spent, loss=result.loss, step_s=result.step_s, blocked_s=result.blocked_s),
             )
-            run.note(progress, taken)
+            run.note(progress, result)
             if due(cadence.log_every_steps, progress.step):
                 progress = run.log(progress, task)
             evaluate_now = evaluation_due(before, progress, cadence, task.rows_per_epoch)
             if evaluate_now:
-                progress = run.judge(progress, task, task.evaluate("validation"))
+                progress = run.note_evaluation(progress, task, task.evaluate("validation"))
             if save_due(before, progress, cadence, has_evaluated=evaluate_now):
                 run.save(progress, task)
-            if taken.signal_number:
-                run.interrupt(progress, task, taken.signal_number)
+            if result.signal_number:
+                run.interrupt(progress, task, result.signal_number)
     run.save_last(progress, task)
     return progress

@@ -19,7 +19,7 @@ from recmill.training.checkpoint.saver import Saver
 from recmill.training.loop.ledger import LEDGER, Ledger, forget_behind
 from recmill.training.loop.limits import limit_reached
 from recmill.training.loop.lock import locked
-from recmill.training.loop.task import Evaluation, Taken, Task
+from recmill.training.loop.task import Evaluation, StepResult, Task
 from recmill.training.progress import Progress
 from recmill.world import Group
 
@@ -93,7 +93,7 @@ class RunWriter:
         self._expected_rows = expected_rows
         self._line = line
         self._latest = Progress()
-        self._judged: tuple[int, Evaluation] | None = None
+        self._evaluated: tuple[int, Evaluation] | None = None
         self._recorder: Recorder | None = None
         self._ledger: Ledger | None = None
         cadence = task.settings.cadence
@@ -138,11 +138,11 @@ class RunWriter:
             self._ledger = Ledger(self.dir, self._world.rank)
         return self._latest
 
-    def note(self, progress: Progress, taken: Taken) -> None:
+    def note(self, progress: Progress, result: StepResult) -> None:
         """One more step is done."""
         self._latest = progress
-        if self._ledger and taken.fingerprint:
-            self._ledger.note(progress.step, taken.fingerprint())
+        if self._ledger and result.fingerprint:
+            self._ledger.note(progress.step, result.fingerprint())
         if self._world.is_main and self._line.wants_update:
             self._line.update(self._describe(progress))
 
@@ -157,7 +157,7 @@ class RunWriter:
             loss=interval.loss_sum / interval.num_rows,
             rows_per_s=round(interval.num_rows / interval.train_s, 1),
             blocked_frac=round(interval.blocked_s / interval.train_s, 5),
-            **task.rates(),
+            **task.log_values(),
         )
         self.tell(self._describe(progress))
         self._latest = progress.logged()
@@ -168,19 +168,19 @@ class RunWriter:
         self.record("evaluate", progress.step, split=evaluation.split, **evaluation.as_dict())
         self.tell(f"step {progress.step:,}  {evaluation.describe()}")
 
-    def judge(self, progress: Progress, task: Task, evaluation: Evaluation) -> Progress:
-        """Record an evaluation on the way, and keep the weights if none was better; the progress with its verdict."""
+    def note_evaluation(self, progress: Progress, task: Task, evaluation: Evaluation) -> Progress:
+        """Record an evaluation on the way, and keep the weights if none was better; the progress behind it."""
         self.log_evaluation(progress, evaluation)
-        self._judged = (progress.step, evaluation)
-        self._latest = progress.judged(evaluation.score)
+        self._evaluated = (progress.step, evaluation)
+        self._latest = progress.after_evaluation(evaluation.score)
         best = self._latest.best
         if task.settings.cadence.keep_best and best and best.step == progress.step:
             self.saver.save_best(task.state, self._latest)
         return self._latest
 
     def evaluation_at(self, step: int) -> Evaluation | None:
-        """The evaluation of the state after a step, if it has just been judged."""
-        return self._judged[1] if self._judged and self._judged[0] == step else None
+        """The evaluation of the state after a step, if it has just been evaluated."""
+        return self._evaluated[1] if self._evaluated and self._evaluated[0] == step else None
 
     def save(self, progress: Progress, task: Task) -> None:
         """Have the state put on disk, unless it is there, while training goes on."""
@@ -232,7 +232,7 @@ class RunWriter:
             "blocked_frac": round(progress.blocked_s / progress.train_s, 5) if progress.train_s else None,
             "ended_by": limit_reached(progress, task.settings.stop) or "max_epochs",
             "processes": self._world.size,
-            **{name: value for name, value in task.rates().items() if not name.endswith("_lr")},
+            **{name: value for name, value in task.log_values().items() if not name.endswith("_lr")},
             "best": self._describe_best(progress, task, evaluations),
             **{evaluation.split: evaluation.as_dict() for evaluation in evaluations},
         }
@@ -259,7 +259,7 @@ class RunWriter:
     ) -> dict[str, Any] | None:
         """The best validation score, the end of the run included, its step, and where its weights are."""
         final = next((e.score for e in evaluations if e.split == "validation"), None)
-        best = progress.judged(final).best
+        best = progress.after_evaluation(final).best
         if best is None:
             return None
         is_kept = self.saver.best_dir(best).is_dir()

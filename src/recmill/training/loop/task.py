@@ -17,7 +17,7 @@ from recmill.training.progress import Spent
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepResult:
     """One step: the global batch it spent, its mean loss, its seconds, and the signal that asks the run to end."""
 
     spent: Spent
@@ -33,9 +33,9 @@ class Steps(Protocol):
 
     @property
     def trailing_skipped(self) -> int:
-        """How many bad rows were passed over behind the last batch."""
+        """How many bad rows were ignored behind the last batch."""
 
-    def take(self, step: int) -> Taken | None:
+    def take(self, step: int) -> StepResult | None:
         """The step behind `step` finished ones, forward to update; None at the end of the data."""
 
 
@@ -70,7 +70,7 @@ class TaskSettings(Protocol):
 
 
 class Task(Protocol):
-    """A job: what it trains, on what, and how it is judged."""
+    """A job: what it trains, on what, and how it is evaluated."""
 
     score_name: str  # of `Evaluation.score`, as it appears in results
 
@@ -94,12 +94,12 @@ class Task(Protocol):
         """Steps from a position on."""
 
     def evaluate(self, split: SplitName) -> Evaluation:
-        """Judge the model as it is now; every process of a run has to ask."""
+        """RankEvaluator the model as it is now; every process of a run has to ask."""
 
     def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
         """What a result is compared with, as plain data; `weights` says which ones the task holds, last or best."""
 
-    def rates(self) -> dict[str, float]:
+    def log_values(self) -> dict[str, float]:
         """What a log record tells of the optimizers: learning rates, and the loss scale if there is one."""
 
     def is_finite(self) -> bool:

@@ -1,4 +1,4 @@
-"""The mean of a run's weights over its later steps, by which it is judged and which it leaves behind."""
+"""The mean of a run's weights over its later steps, which it is evaluated with and which it leaves behind."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ class WeightMean:
             mean.copy_(tensor)
 
     def forget(self) -> None:
-        """What the model and the tables hold now is to be judged as it is."""
+        """What the model and the tables hold now is to be evaluated as it is."""
         self.count = 0
 
     def training_weights(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A sequence model judged on events it was not trained on, and the baselines beside it."""
+"""A sequence model evaluated on events it was not trained on, and the baselines beside it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from recmill.data.events.windows import Heldout, Sequences, heldout_users, read_
 from recmill.errors import ConfigError
 from recmill.models.sequence.baselines import Scorer
 from recmill.models.sequence.transitions import Transitions, count_transitions
-from recmill.ranking import Judge, Known, RankTally, is_at_ten, refuse_too_few
+from recmill.ranking import Known, RankEvaluator, RankTally, is_at_ten, refuse_too_few
 from recmill.seeds import rng
 from recmill.settings.data import SplitName
 from recmill.settings.protocol import Protocol
@@ -72,8 +72,8 @@ def cut_blocks(users: NDArray[np.int64], num_items: int, eval_batch: int) -> lis
     return [users[start : start + block] for start in range(0, len(users), block)]
 
 
-def judge(
-    scorer: Scorer, sequences: Sequences, split: Heldout, sums: Judge, blocks: Iterable[NDArray[np.int64]]
+def rank_users(
+    scorer: Scorer, sequences: Sequences, split: Heldout, sums: RankEvaluator, blocks: Iterable[NDArray[np.int64]]
 ) -> RankTally:
     """Rank what came next for each user; scores exist for one block of users at a time."""
     for users in blocks:
@@ -83,7 +83,7 @@ def judge(
 
 
 def refuse_unfit_protocol(config: SequenceConfig, sequences: Sequences) -> None:
-    """Complain, before anything is trained, about a way of judging that the data has no room for."""
+    """Complain, before anything is trained, about a protocol that the data has no room for."""
     if config.stop.patience and not len(heldout_users(sequences, "validation")):
         raise ConfigError(
             f"stop.patience = {config.stop.patience} waits for a better validation, and no user of "

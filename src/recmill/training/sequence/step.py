@@ -42,7 +42,7 @@ UNNAMED = DataIdentity("", "")
 
 
 @dataclass(frozen=True)
-class SequenceParts:
+class SequenceState:
     """All that is trained: the layers with their item vectors, or the engine that keeps those, and what moves them."""
 
     config: SequenceConfig
@@ -66,14 +66,14 @@ class SequenceParts:
         return self.identity.sequences
 
 
-def build_sequence_parts(
+def build_sequence_state(
     config: SequenceConfig,
     item_counts: NDArray[np.int64],
     identity: DataIdentity = UNNAMED,
     group: Group | None = None,
     plan: ShardPlan | None = None,
-) -> SequenceParts:
-    """A run's parts with their first values, which depend on the settings and the catalogue alone.
+) -> SequenceState:
+    """A run's state with their first values, which depend on the settings and the catalogue alone.
 
     With a plan TorchRec spreads the item vectors; without, every process has a copy.
     """
@@ -83,7 +83,7 @@ def build_sequence_parts(
     loss = build_loss(config.loss, item_counts, config.seed)
     optimizer = build_dense_optimizer(model, config.dense)
     average = WeightMean(config.average, model, tables) if config.average.from_step else None
-    return SequenceParts(config, model, tables, optimizer, loss, identity, group, average=average)
+    return SequenceState(config, model, tables, optimizer, loss, identity, group, average=average)
 
 
 def build_table(config: SequenceConfig, num_items: int, group: Group, plan: ShardPlan | None) -> RowTable | None:
@@ -103,53 +103,53 @@ def build_table(config: SequenceConfig, num_items: int, group: Group, plan: Shar
     return tables
 
 
-def take_sequence_step(parts: SequenceParts, batch: SequenceBatch, step: int) -> float:
+def take_sequence_step(state: SequenceState, batch: SequenceBatch, step: int) -> float:
     """Train on a batch, the one after `step` finished ones; its mean loss before the update, of all processes."""
-    set_learning_rates(parts, step)
-    train_at(parts.model, step)
-    loss = loss_share(parts, batch, step)
+    set_learning_rates(state, step)
+    train_at(state.model, step)
+    loss = loss_share(state, batch, step)
     # all processes know the loss before any of them has moved a weight
-    value = float(parts.group.stack(np.array([loss.item()])).mean())
+    value = float(state.group.stack(np.array([loss.item()])).mean())
     if not math.isfinite(value):
-        parts.optimizer.zero_grad(set_to_none=True)
-        raise NonFiniteLoss(explain_non_finite(parts, step, value))
+        state.optimizer.zero_grad(set_to_none=True)
+        raise NonFiniteLoss(explain_non_finite(state, step, value))
     loss.backward()  # type: ignore[no-untyped-call]  # the engine's rows, if there are any, are updated in here
-    parts.group.average([parameter.grad for parameter in parts.model.parameters() if parameter.grad is not None])
-    if parts.config.update.clip_norm:
-        nn.utils.clip_grad_norm_(parts.model.parameters(), parts.config.update.clip_norm)
-    parts.optimizer.step()
-    parts.optimizer.zero_grad(set_to_none=True)
-    if parts.average:
-        parts.average.take_in(step + 1)
+    state.group.average([parameter.grad for parameter in state.model.parameters() if parameter.grad is not None])
+    if state.config.update.clip_norm:
+        nn.utils.clip_grad_norm_(state.model.parameters(), state.config.update.clip_norm)
+    state.optimizer.step()
+    state.optimizer.zero_grad(set_to_none=True)
+    if state.average:
+        state.average.take_in(step + 1)
     return value
 
 
-def loss_share(parts: SequenceParts, batch: SequenceBatch, step: int) -> Tensor:
+def loss_share(state: SequenceState, batch: SequenceBatch, step: int) -> Tensor:
     """Of several processes, that whose mean over them is the mean loss over all that is to be predicted in a batch."""
-    mean_of = batch.num_targets / parts.group.world.size
-    return parts.loss(parts.model, LossBatch(batch.ids, batch.targets, batch.lengths, batch.rows, mean_of), step)
+    mean_of = batch.num_targets / state.group.world.size
+    return state.loss(state.model, LossBatch(batch.ids, batch.targets, batch.lengths, batch.rows, mean_of), step)
 
 
-def set_learning_rates(parts: SequenceParts, step: int) -> None:
+def set_learning_rates(state: SequenceState, step: int) -> None:
     """Move both optimizers along the schedule."""
-    config, schedule = parts.config, parts.config.resolved_schedule
-    if parts.tables is not None and config.tables is not None:
-        parts.tables.lr = lr_at(step, config.tables.lr, schedule)
-    for group in parts.optimizer.param_groups:
+    config, schedule = state.config, state.config.resolved_schedule
+    if state.tables is not None and config.tables is not None:
+        state.tables.lr = lr_at(step, config.tables.lr, schedule)
+    for group in state.optimizer.param_groups:
         group["lr"] = lr_at(step, config.dense.lr, schedule)
 
 
-def explain_non_finite(parts: SequenceParts, step: int, loss: float) -> str:
+def explain_non_finite(state: SequenceState, step: int, loss: float) -> str:
     """The step, the learning rate and the first weight that is not finite."""
-    weights: list[tuple[str, Tensor]] = list(parts.model.named_parameters())
-    weights += [("item_vectors", piece.values) for piece in table_weights(parts)]
+    weights: list[tuple[str, Tensor]] = list(state.model.named_parameters())
+    weights += [("item_vectors", piece.values) for piece in table_weights(state)]
     broken = next((name for name, weight in weights if not weight.isfinite().all()), "the loss itself")
     return (
-        f"the loss of step {step + 1} is {loss} (learning rate {parts.optimizer.param_groups[0]['lr']:g}); "
+        f"the loss of step {step + 1} is {loss} (learning rate {state.optimizer.param_groups[0]['lr']:g}); "
         f"first non-finite tensor: {broken}"
     )
 
 
-def table_weights(parts: SequenceParts) -> list[Piece]:
+def table_weights(state: SequenceState) -> list[Piece]:
     """The item vectors that this process holds, if they are not weights like others."""
-    return [piece for piece in parts.tables.pieces() if piece.what == "weights"] if parts.tables else []
+    return [piece for piece in state.tables.pieces() if piece.what == "weights"] if state.tables else []

@@ -19,7 +19,7 @@ from recmill.memory import keep_freed_memory
 from recmill.models.sequence.baselines import Markov, Popularity, Scorer
 from recmill.models.sequence.co_occurrence import mix_neighbours
 from recmill.models.sequence.encoder import first_item_vectors
-from recmill.ranking import Judge
+from recmill.ranking import RankEvaluator
 from recmill.settings.data import SplitName
 from recmill.settings.run import ShardKind
 from recmill.settings.sequences import SequenceConfig
@@ -32,14 +32,14 @@ from recmill.training.sequence.evaluate import (
     SequenceEvaluation,
     choose_users,
     cut_blocks,
-    judge,
+    rank_users,
     read_transitions,
 )
 from recmill.training.sequence.sharding import plan_items
 from recmill.training.sequence.step import (
     DataIdentity,
-    SequenceParts,
-    build_sequence_parts,
+    SequenceState,
+    build_sequence_state,
     table_weights,
     take_sequence_step,
 )
@@ -54,7 +54,7 @@ NEIGHBOUR_REACH = 2  # events
 class SequenceTask:
     """A sequence model; of several processes, all call everything."""
 
-    state: SequenceParts
+    state: SequenceState
     prepared: PreparedSequences
     signals: Signals = field(default_factory=Signals)
     score_name = "ndcg@10"
@@ -95,16 +95,16 @@ class SequenceTask:
     def evaluate(self, split: SplitName) -> SequenceEvaluation:
         """Rank what came next for the users of a split."""
         with self.ready_to_score():
-            return self.judge(self.state.model, split)
+            return self.evaluate_scorer(self.state.model, split)
 
     @contextmanager
     def ready_to_score(self) -> Iterator[None]:
-        """A body in which the weights are those that are judged, and every process has all item vectors at hand."""
+        """A body in which the weights are those that are evaluated, and every process has all item vectors at hand."""
         average, tables = self.state.average, self.state.tables
         with average.in_place() if average else nullcontext(), tables.gathered() if tables else nullcontext():
             yield
 
-    def judge(self, scorer: Scorer, split: SplitName) -> SequenceEvaluation:
+    def evaluate_scorer(self, scorer: Scorer, split: SplitName) -> SequenceEvaluation:
         """The same for any scorer: each process ranks for some of the users, and the counts are added up."""
         assert split != "train"
         data, sequences = self.config.data, self.prepared.sequences
@@ -113,7 +113,7 @@ class SequenceTask:
         protocol, group = self.config.protocol, self.state.group
         blocks = cut_blocks(users, sequences.num_items, data.eval_batch)[group.world.rank :: group.world.size]
         with group.together():
-            part = judge(scorer, sequences, split, Judge(protocol, self.prepared.item_counts), blocks)
+            part = rank_users(scorer, sequences, split, RankEvaluator(protocol, self.prepared.item_counts), blocks)
         tally, *others = group.gather(part)
         for other in others:
             tally.merge(other)
@@ -139,13 +139,13 @@ class SequenceTask:
             "popularity": Popularity(item_counts),
             "markov": Markov(transitions, item_counts),
         }
-        told = {name: self.judge(scorer, split).as_dict() for name, scorer in baselines.items()}
+        told = {name: self.evaluate_scorer(scorer, split).as_dict() for name, scorer in baselines.items()}
         if not model.transition_weight:
             return told
         with self.ready_to_score():
-            return {**told, "network": {**self.judge(model.network, split).as_dict(), "weights": weights}}
+            return {**told, "network": {**self.evaluate_scorer(model.network, split).as_dict(), "weights": weights}}
 
-    def rates(self) -> dict[str, float]:
+    def log_values(self) -> dict[str, float]:
         """The learning rates."""
         rates = {"dense_lr": self.state.optimizer.param_groups[0]["lr"]}
         return {**rates, "table_lr": self.state.tables.lr} if self.state.tables else rates
@@ -173,13 +173,13 @@ def build_sequence_task(
     identity = DataIdentity(prepared.catalogue.items_hash, stated_checksum(prepared.manifest["files"][SEQUENCES]))
     num_items = prepared.sequences.num_items
     plan = plan_items(config, num_items, kind, group.world.size) if kind else None
-    parts = build_sequence_parts(config, prepared.item_counts, identity, group, plan)
+    state = build_sequence_state(config, prepared.item_counts, identity, group, plan)
     if config.model.item_init == "co_occurrence" and is_new:
-        parts.model.set_item_vectors(vectors_of_neighbours(config, prepared))
+        state.model.set_item_vectors(vectors_of_neighbours(config, prepared))
     if config.model.transition_weight:
-        parts.model.transitions = read_transitions(prepared.sequences)
+        state.model.transitions = read_transitions(prepared.sequences)
     keep_freed_memory()  # from here on: the item vectors, which stay, are better mapped
-    return SequenceTask(parts, prepared, signals)
+    return SequenceTask(state, prepared, signals)
 
 
 def vectors_of_neighbours(config: SequenceConfig, prepared: PreparedSequences) -> Tensor:

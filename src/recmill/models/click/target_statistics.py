@@ -15,7 +15,7 @@ from recmill.seeds import mix64
 
 # Legend: B rows, F categories, S slots, R rows of all tables, K folds.
 
-RATE_NUMBERS = ("rate", "rows")  # of each category
+STATISTICS = ("rate", "rows")  # of each category
 _NO_FOLD = -1
 
 
@@ -73,7 +73,7 @@ def _look_up(
             out[row, num_tables + table] = np.log1p(shown)
 
 
-class ClickRates(nn.Module):
+class TargetStatistics(nn.Module):
     """The log odds of a click among rows with the same value, and the logarithm of 1 + their number.
 
     A rate is drawn to that of all rows, as if `prior_rows` such rows had been seen besides. Rows are in one of several
@@ -117,7 +117,7 @@ class ClickRates(nn.Module):
         num_rows, num_clicks = self.totals.tolist()
         base_rate = (num_clicks + 0.5) / (num_rows + 1)  # never 0 or 1
         prior = (self._prior_rows, self._prior_rows * base_rate)
-        out = np.empty((columns.num_rows, len(RATE_NUMBERS) * (len(self._bounds.first_row) - 1)), np.float32)
+        out = np.empty((columns.num_rows, len(STATISTICS) * (len(self._bounds.first_row) - 1)), np.float32)
         bounds = (self._bounds.first_row, self._bounds.first_slot)
         _look_up(columns, folds, bounds, self.counts.numpy(), prior, out)
         return torch.from_numpy(out)

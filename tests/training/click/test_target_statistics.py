@@ -1,4 +1,4 @@
-"""Rates in a run: counted once over the rows to train on, before the first step."""
+"""UpdateNumbers in a run: counted once over the rows to train on, before the first step."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 from recmill.data.batch import Columns, join_columns
 from recmill.errors import ConfigError
-from recmill.models.click.front import rates_of
+from recmill.models.click.front import target_statistics_of
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.plan import make_plan
@@ -29,7 +29,7 @@ def all_rows(inputs: Inputs) -> Columns:
 
 def test_the_rows_to_train_on_are_counted_once_before_the_first_step(resolve_model: ResolveModel) -> None:
     parts = assemble(resolve_model("dnn", *SETTINGS))
-    rates = rates_of(parts.model)
+    rates = target_statistics_of(parts.model)
     assert rates is not None
     with Inputs(parts.config) as inputs:
         rows = all_rows(inputs)

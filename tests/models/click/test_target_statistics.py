@@ -1,4 +1,4 @@
-"""Rates against counts by hand, and the promise that a row in training learns nothing of its own click."""
+"""UpdateNumbers against counts by hand, and the promise that a row in training learns nothing of its own click."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from recmill.data.batch import Columns
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError, DataError
-from recmill.models.click.rates import ClickRates
+from recmill.models.click.target_statistics import TargetStatistics
 from recmill.settings.click_models import DnnConfig
 
 SPECS = (TableSpec("a", 5), TableSpec("b", 3, num_slots=2), TableSpec("c", 4))
@@ -22,8 +22,8 @@ def some_rows(num_rows: int, seed: int = 0) -> Columns:
     return Columns(dense, ids, (rng.random(num_rows) < 0.3).astype(np.float32))
 
 
-def counted(columns: Columns, num_folds: int = 4) -> ClickRates:
-    rates = ClickRates(SPECS, num_folds, PRIOR_ROWS)
+def counted(columns: Columns, num_folds: int = 4) -> TargetStatistics:
+    rates = TargetStatistics(SPECS, num_folds, PRIOR_ROWS)
     for start in range(0, columns.num_rows, 37):
         rates.count(columns.rows(start, start + 37))
     return rates
@@ -81,7 +81,7 @@ def test_in_training_no_click_of_a_row_s_own_fold_changes_its_rates() -> None:
 
 def test_folds_depend_on_what_stands_in_a_row_and_not_on_its_click_or_its_place() -> None:
     columns = some_rows(200)
-    rates = ClickRates(SPECS, 8, PRIOR_ROWS)
+    rates = TargetStatistics(SPECS, 8, PRIOR_ROWS)
     order = np.random.default_rng(1).permutation(200)
     shuffled = Columns(columns.dense[order], columns.ids[order], 1 - columns.labels[order])
     assert rates.folds(shuffled).tolist() == rates.folds(columns)[order].tolist()
@@ -90,7 +90,7 @@ def test_folds_depend_on_what_stands_in_a_row_and_not_on_its_click_or_its_place(
 def test_counts_are_saved_with_the_layers_and_can_be_forgotten() -> None:
     columns = some_rows(100)
     rates = counted(columns)
-    twin = ClickRates(SPECS, 4, PRIOR_ROWS)
+    twin = TargetStatistics(SPECS, 4, PRIOR_ROWS)
     twin.load_state_dict(rates.state_dict())
     assert torch.equal(twin(columns), rates(columns))
     rates.forget()
@@ -102,7 +102,7 @@ def test_ids_outside_their_table_are_refused() -> None:
     columns = some_rows(10)
     columns.ids[4, 3] = 4
     with pytest.raises(DataError, match="column c: id 4 is outside its table of 4 rows"):
-        ClickRates(SPECS, 4, PRIOR_ROWS).count(columns)
+        TargetStatistics(SPECS, 4, PRIOR_ROWS).count(columns)
 
 
 def test_a_single_fold_is_refused() -> None:
