@@ -14,9 +14,9 @@ import pytest
 from recmill.data.logs import parquet_file as parquet_source
 from recmill.data.logs.opening import open_log
 from recmill.data.logs.parquet_file import ParquetSegment, ParquetSource, RawSegment
+from recmill.data.logs.parquet_rows import ParquetLog
 from recmill.data.logs.raw import read_raw
 from recmill.data.logs.split import Splits, count_rows, find_days, split_by_day, split_tail, whole
-from recmill.data.prepared.parquet import ParquetLog
 from recmill.data.stream.parquet_reader import ParquetReader, build_reader
 from recmill.data.stream.stream import Order, Stream
 from recmill.errors import BadRowError, ConfigError, DataError

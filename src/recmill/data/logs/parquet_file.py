@@ -51,7 +51,7 @@ class ParquetSource:
     """The rows of one file; may be shared by threads."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        from recmill.data.prepared.parquet import ParquetLog  # pyarrow is heavy
+        from recmill.data.logs.parquet_rows import ParquetLog  # pyarrow is heavy
 
         self.path, self._schema = path, schema
         self._log = ParquetLog(path, schema)
