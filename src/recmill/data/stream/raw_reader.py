@@ -1,4 +1,4 @@
-"""Raw Parquet rows to encoded columns, and the choice of the reader that a schema asks for."""
+"""Raw rows of any format to encoded columns, and the choice of the reader that a schema asks for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,19 +8,20 @@ import numpy as np
 from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
-from recmill.data.logs.parquet_file import ParquetSegment
-from recmill.data.stream.text_reader import Block, TextReader, complain
-from recmill.data.text.cells import compile_cells
+from recmill.data.logs.formats import FORMATS
+from recmill.data.logs.raw_format import RawSegment, complain
+from recmill.data.stream.block import Block, LogReader, MarkedBlock
+from recmill.data.stream.text_reader import TextReader
 from recmill.data.text.fields import RawColumns
 from recmill.errors import BadRowError
-from recmill.settings.columns import Schema
+from recmill.settings.columns import Format, Schema
 from recmill.settings.data import BadRowPolicy
 from recmill.settings.encoding import Encoding
 
 
 @dataclass(frozen=True)
-class ParquetReader:
-    """Reads segments of Parquet files; may be shared by threads."""
+class RawReader:
+    """Reads segments of any format: first all raw columns, then their encoding; may be shared by threads."""
 
     schema: Schema
     encoding: Encoding
@@ -35,7 +36,7 @@ class ParquetReader:
 
     def compile(self) -> None:
         """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
-        compile_cells()
+        FORMATS[self.schema.format].compile(self.schema)
         shapes = (0, len(self.schema.dense_names)), (0, self.schema.num_slots)
         nothing = RawColumns(np.empty(0, np.float32), np.empty(shapes[0]), np.empty(shapes[1], np.uint64))
         encode_rows(nothing, 0, self.encoder, self.room_for(0), 0)
@@ -44,9 +45,9 @@ class ParquetReader:
         """Columns of this schema, not yet filled."""
         return empty_columns(num_rows, len(self.schema.dense_names), self.schema.num_slots)
 
-    def read(self, segments: Sequence[ParquetSegment]) -> Block:
+    def read(self, segments: Sequence[RawSegment]) -> Block:
         """The rows of some segments, in their order."""
-        num_rows = sum(segment.extent for segment in segments)
+        num_rows = sum(segment.count_rows() for segment in segments)
         room, row = self.room_for(num_rows), 0
         for segment in segments:
             raw = self._read_good(segment)
@@ -54,13 +55,24 @@ class ParquetReader:
             row += len(raw.labels)
         return Block(room.rows(0, row), num_rows - row)
 
-    def _read_good(self, segment: ParquetSegment) -> RawColumns:
-        source, rows = segment.source, segment.source.read(segment.start, segment.stop)
-        if self.bad_rows == "fail" and rows.flaws.any():
-            first = int(np.flatnonzero(rows.flaws)[0])
-            bad = source.describe(segment.start + first, int(rows.flaws[first]))
-            raise BadRowError(complain(source, source.line_number(segment.start + first), bad))
-        return rows.without_bad()
+    def _read_good(self, segment: RawSegment) -> RawColumns:
+        must_be_good = self.bad_rows == "fail"
+        chunk = FORMATS[self.schema.format].read(segment, self.schema, max_bad=1 if must_be_good else 0)
+        if must_be_good and chunk.bad:
+            place, bad = chunk.bad[0]
+            raise BadRowError(complain(segment.source, segment.source.line_number(segment.start) + place, bad))
+        return chunk.raw
+
+    def read_marked(self, segment: RawSegment) -> MarkedBlock:
+        """The rows of a segment, and all of its bad ones with their places and what is wrong with them."""
+        chunk = FORMATS[self.schema.format].read(segment, self.schema, max_bad=None)
+        room = self.room_for(len(chunk.raw.labels))
+        encode_rows(chunk.raw, room.num_rows, self.encoder, room, 0)
+        return MarkedBlock(room, chunk.num_lines, tuple((place, bad.describe()) for place, bad in chunk.bad))
+
+
+# Formats whose rows are parsed and encoded in one pass, which is faster; any other one is read by a RawReader.
+FUSED: dict[Format, type[TextReader]] = {"text": TextReader}
 
 
 def build_reader(
@@ -69,7 +81,7 @@ def build_reader(
     table_rows: tuple[int, ...],
     bad_rows: BadRowPolicy = "fail",
     vocabulary: Vocabulary | None = None,
-) -> TextReader | ParquetReader:
-    """Of the format that the schema is for."""
-    kind = ParquetReader if schema.format == "parquet" else TextReader
+) -> LogReader:
+    """The reader of the format that the schema is for."""
+    kind = FUSED.get(schema.format, RawReader)
     return kind(schema, encoding, table_rows, bad_rows, vocabulary)
