@@ -39,7 +39,7 @@ class RawReader:
         FORMATS[self.schema.format].compile(self.schema)
         shapes = (0, len(self.schema.dense_names)), (0, self.schema.num_slots)
         nothing = RawColumns(np.empty(0, np.float32), np.empty(shapes[0]), np.empty(shapes[1], np.uint64))
-        encode_rows(nothing, 0, self.encoder, self.room_for(0), 0)
+        self._encode(nothing, self.room_for(0), 0)
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this schema, not yet filled."""
@@ -51,7 +51,7 @@ class RawReader:
         room, row = self.room_for(num_rows), 0
         for segment in segments:
             raw = self._read_good(segment)
-            encode_rows(raw, len(raw.labels), self.encoder, room, row)
+            self._encode(raw, room, row)
             row += len(raw.labels)
         return Block(room.rows(0, row), num_rows - row)
 
@@ -63,11 +63,15 @@ class RawReader:
             raise BadRowError(complain(segment.source, segment.source.line_number(segment.start) + place, bad))
         return chunk.raw
 
+    def _encode(self, raw: RawColumns, out: Columns, row: int) -> None:
+        by_row = RawColumns(raw.labels, np.ascontiguousarray(raw.numbers), np.ascontiguousarray(raw.values))
+        encode_rows(by_row, len(raw.labels), self.encoder, out, row)
+
     def read_marked(self, segment: RawSegment) -> MarkedBlock:
         """The rows of a segment, and all of its bad ones with their places and what is wrong with them."""
         chunk = FORMATS[self.schema.format].read(segment, self.schema, max_bad=None)
         room = self.room_for(len(chunk.raw.labels))
-        encode_rows(chunk.raw, room.num_rows, self.encoder, room, 0)
+        self._encode(chunk.raw, room, 0)
         return MarkedBlock(room, chunk.num_lines, tuple((place, bad.describe()) for place, bad in chunk.bad))
 
 
