@@ -26,7 +26,6 @@ from benchmarks.report import Report, add_common_options, alternate, median_rati
 from recmill.data.encode.counts import CensusFile, PartCensus, Selection, merge_column, merge_runs
 from recmill.data.encode.vocabulary import Vocabulary, VocabularyWriter
 from recmill.data.logs.raw import read_raw
-from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Source
 from recmill.data.stream.text_reader import TextReader, read_all
 from recmill.data.synthetic.clicks import SynthSpec, write_criteo
@@ -48,7 +47,7 @@ def read_with_recmill(path: Path, threads: int) -> Arrays:
     """Our kernel, one segment per thread at a time."""
     reader = TextReader(CRITEO, Encoding(category_missing="value_zero"), PUBLISHED_TABLE_ROWS)
     source = Source(path)
-    columns = read_all(reader, [whole(source)], threads=threads).columns
+    columns = read_all(reader, [source.whole()], threads=threads).columns
     source.close()
     return Arrays(*columns)
 
@@ -70,7 +69,7 @@ def freeze_vocabulary(path: Path, directory: Path) -> Vocabulary:
     census = PartCensus(CRITEO.slot_columns, 0, missing_is_zero=True)
     with closing(Source(path)) as source:
         for start in range(0, source.num_bytes, 8 << 20):
-            census.add(read_raw(whole(source).part(start, start + (8 << 20)), CRITEO).raw)
+            census.add(read_raw(source.whole().part(start, start + (8 << 20)), CRITEO).raw)
     census.write(directory / "census")
     files = [CensusFile(directory / "census", len(CRITEO.category_names))]
     writer = VocabularyWriter(directory / "vocabulary", missing_is_zero=True)
@@ -86,7 +85,7 @@ def look_up_with_recmill(path: Path, vocabulary: Vocabulary, threads: int) -> Ar
     encoding = Encoding(category="vocabulary", category_missing="value_zero")
     reader = TextReader(CRITEO, encoding, vocabulary.table_rows, vocabulary=vocabulary)
     with closing(Source(path)) as source:
-        return Arrays(*read_all(reader, [whole(source)], threads=threads).columns)
+        return Arrays(*read_all(reader, [source.whole()], threads=threads).columns)
 
 
 def mapping_frames(path: Path) -> dict[str, pl.DataFrame]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from recmill.data.batch import Batch, Cursor, Position
-from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment
 from recmill.data.stream.ahead import ReadAhead
 from recmill.data.stream.stream import Order, Part, Stream
@@ -43,7 +42,7 @@ def segments_of(
             lines.append(line_of(number))
         first += size
         text = b"".join(line + b"\n" for line in lines)
-        segments.append(whole(new_source(directory / f"day_{i}", text if newline_at_end else text[:-1])))
+        segments.append(new_source(directory / f"day_{i}", text if newline_at_end else text[:-1]).whole())
     return segments
 
 

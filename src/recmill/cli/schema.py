@@ -6,8 +6,6 @@ from pathlib import Path
 
 from recmill.cli.options import Verbs
 
-SAMPLE_BYTES = 1 << 20
-
 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
@@ -27,8 +25,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run_infer(args: argparse.Namespace) -> int:
     """Read a sample, guess, write or print."""
-    from recmill.data.logs.infer_parquet import infer_parquet
-    from recmill.data.logs.split import PARQUET
+    from recmill.data.logs.formats import infer_schema
     from recmill.errors import ConfigError
     from recmill.files import write_atomic
 
@@ -37,28 +34,13 @@ def run_infer(args: argparse.Namespace) -> int:
     if args.out is not None and not args.out.parent.is_dir():
         raise ConfigError(f"there is no directory {args.out.parent} to write {args.out.name} into")
     name = args.out.stem if args.out is not None else args.files[0].name.partition(".")[0]
-    is_parquet = {path.suffix == PARQUET for path in args.files}
-    if len(is_parquet) > 1:
-        raise ConfigError("some of the files are Parquet and some are not; a schema is for one of the two")
-    text = (infer_parquet if True in is_parquet else _infer_text)(args.files, name=name, label=args.label)
+    text = infer_schema(args.files, name=name, label=args.label)
     if args.out is None:
         print(text, end="")
         return 0
     write_atomic(args.out, text)
     print(f"{args.out}: look at its guesses, then `recmill train --schema {args.out} ...`", file=sys.stderr)
     return 0
-
-
-def _infer_text(paths: list[Path], *, name: str, label: str | None) -> str:
-    from recmill.data.logs.infer import infer
-    from recmill.data.logs.text_file import read_head
-
-    samples, room = list[bytes](), SAMPLE_BYTES
-    for path in paths:
-        if room > 0:
-            samples.append(read_head(path, room))
-            room -= len(samples[-1])
-    return infer(samples, name=name, label=label)
 
 
 def run_show(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from recmill.data.audit import prepared as module
 from recmill.data.audit.prepared import audit_prepared
 from recmill.data.audit.report import AuditReport, Limits
 from recmill.data.logs.header import open_source
-from recmill.data.logs.split import Splits, find_days, split_by_day, whole
+from recmill.data.logs.split import Splits, find_days, split_by_day
 from recmill.data.prepared.directory import Prepared
 from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.data.stream.stream import Order, Stream
@@ -107,7 +107,7 @@ def test_empty_slots_of_several_are_missing_and_no_damage(tmp_path: Path) -> Non
     schema = schema_of(LABEL, PRICE, SHOPS, CITY)
     lines = [f"{i % 2},{i}.5,{'' if i % 4 == 0 else i % 3},Oslo{i % 5}\n" for i in range(400)]
     (tmp_path / "a").write_text("".join(lines))
-    segment = whole(open_source(tmp_path / "a", schema))
+    segment = open_source(tmp_path / "a", schema).whole()
     middle = segment.source.line_start(segment.stop // 2)
     splits = Splits((replace(segment, stop=middle),), (), (replace(segment, start=middle),))
     prepare(PrepareJob(splits, schema, tmp_path / "out"))

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from recmill.data.logs.header import open_source
-from recmill.data.logs.split import whole
 from recmill.errors import DataError
 from tests.data.lines import COUNT, LABEL, PRICE, schema_of, text_reader
 
@@ -23,13 +22,13 @@ def _write(tmp_path: Path, text: bytes) -> Path:
 def test_rows_begin_behind_the_header(tmp_path: Path, mark: bytes, num_rows: int) -> None:
     rows = b"".join(b"1,0.5,%d\n" % i for i in range(num_rows))
     source = open_source(_write(tmp_path, mark + b"clicked,price,count\n" + rows), SHOP)
-    assert text_reader(SHOP).read([whole(source)]).columns.num_rows == num_rows
+    assert text_reader(SHOP).read([source.whole()]).columns.num_rows == num_rows
     assert source.buffer[source.rows_start :].tobytes() == rows
 
 
 @pytest.mark.parametrize("text", [b"", b"clicked,price,count"], ids=["no byte", "no newline"])
 def test_a_file_may_hold_no_row(tmp_path: Path, text: bytes) -> None:
-    assert whole(open_source(_write(tmp_path, text), SHOP)).num_bytes == 0
+    assert open_source(_write(tmp_path, text), SHOP).whole().num_bytes == 0
 
 
 def test_without_a_header_the_first_line_is_a_row(tmp_path: Path) -> None:

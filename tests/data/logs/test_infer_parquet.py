@@ -13,7 +13,6 @@ from recmill.data.logs.infer import infer, render
 from recmill.data.logs.infer_parquet import infer_parquet
 from recmill.data.logs.opening import open_log
 from recmill.data.logs.raw import read_raw
-from recmill.data.logs.split import whole
 from recmill.errors import DataError
 from recmill.settings.columns import Schema
 from recmill.settings.tree import from_tree
@@ -70,7 +69,7 @@ def test_it_says_what_one_from_the_text_says(tmp_path: Path) -> None:
 
 def test_it_reads_the_file_it_was_inferred_from(tmp_path: Path) -> None:
     schema = _schema(_infer(tmp_path, _table()))
-    chunk = read_raw(whole(open_log(tmp_path / "shop.parquet", schema)), schema)
+    chunk = read_raw(open_log(tmp_path / "shop.parquet", schema).whole(), schema)
     assert (chunk.num_lines, chunk.num_bad) == (401, 0)
 
 

@@ -3,7 +3,6 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ import pytest
 
 from recmill.data.logs import parquet_file as parquet_source
 from recmill.data.logs.opening import open_log
-from recmill.data.logs.parquet_file import ParquetSegment, ParquetSource, RawSegment
+from recmill.data.logs.parquet_file import ParquetSegment, ParquetSource
+from recmill.data.logs.parquet_rows import ParquetLog
 from recmill.data.logs.raw import read_raw
-from recmill.data.logs.split import Splits, count_rows, find_days, split_by_day, split_tail, whole
-from recmill.data.prepared.parquet import ParquetLog
-from recmill.data.stream.parquet_reader import ParquetReader, build_reader
+from recmill.data.logs.raw_format import RawSegment
+from recmill.data.logs.split import Splits, find_days, split_by_day, split_tail
+from recmill.data.stream.raw_reader import RawReader, build_reader
 from recmill.data.stream.stream import Order, Stream
 from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.settings.columns import Column, Schema
@@ -39,7 +39,7 @@ def _both(directory: Path, rows: list[Fields], *, is_compact: bool = False) -> t
     """The rows as text and as Parquet."""
     text = open_log(write_csv(directory / "rows.csv", rows), TEXT)
     table = to_table(rows, is_compact=is_compact)
-    return whole(text), whole(open_log(write_parquet(directory / "rows.parquet", table), PARQUET))
+    return text.whole(), open_log(write_parquet(directory / "rows.parquet", table), PARQUET).whole()
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_raw_rows_and_bad_ones_are_those_of_the_text(tmp_path: Path, is_compact:
     assert [bad.reason for _, bad in actual.bad] == [bad.reason for _, bad in expected.bad]
 
 
-def test_law_encode_with_bad_rows_passed_over(tmp_path: Path) -> None:
+def test_law_encode_with_bad_rows_ignored(tmp_path: Path) -> None:
     text, table = _both(tmp_path, make_rows(400, 4, odd_frac=0.3))
     with (
         Stream(_reader(TEXT, "skip"), [text], Order(50)) as expected,
@@ -99,7 +99,7 @@ def test_law_encode_with_bad_rows_passed_over(tmp_path: Path) -> None:
 
 def test_law_resume(tmp_path: Path) -> None:
     segments = [
-        whole(open_log(write_parquet(tmp_path / f"{i}.parquet", to_table(make_rows(n, i, odd_frac=0.1))), PARQUET))
+        open_log(write_parquet(tmp_path / f"{i}.parquet", to_table(make_rows(n, i, odd_frac=0.1))), PARQUET).whole()
         for i, n in enumerate((130, 0, 1, 211))
     ]
     order = Order(90, seed=3, epochs=2, num_lanes=5, block_extent=20)
@@ -124,7 +124,7 @@ def test_a_group_is_decoded_once_however_small_the_blocks(tmp_path: Path, monkey
 def test_nothing_is_decoded_before_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParquetLog, "read_group", lambda *_: pytest.fail("rows are counted without reading them"))
     _, table = _both(tmp_path, make_rows(120, 7))
-    assert (count_rows(table), table.extent) == (120, 120)
+    assert (table.count_rows(), table.extent) == (120, 120)
 
 
 def test_days_and_tails_are_cut_where_those_of_the_text_are(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_days_and_tails_are_cut_where_those_of_the_text_are(tmp_path: Path) -> N
     assert [path.name for path in days] == ["day_0.parquet", "day_1.parquet"]
     splits = split_by_day(days, lambda path: open_log(path, PARQUET))
     assert [[(s.start, s.stop) for s in splits.of(name)] for name in SPLIT_NAMES] == [[(0, 60)], [(0, 26)], [(26, 51)]]
-    segments = [whole(open_log(path, PARQUET)) for path in days]
+    segments = [open_log(path, PARQUET).whole() for path in days]
     splits = split_tail(segments, num_rows=61)
     assert [[(s.start, s.stop) for s in splits.of(name)] for name in SPLIT_NAMES] == [
         [(0, 50)],
@@ -142,7 +142,7 @@ def test_days_and_tails_are_cut_where_those_of_the_text_are(tmp_path: Path) -> N
         [(21, 51)],
     ]
     with pytest.raises(DataError, match=r"day_0\.parquet has lines in both train and test; a split may share none"):
-        Splits((segments[0],), (), (replace(segments[0], start=59),))
+        Splits((segments[0],), (), (segments[0].part(59, 60),))
 
 
 def test_closing_gives_the_scratch_file_back_and_rows_are_decoded_anew(tmp_path: Path) -> None:
@@ -189,11 +189,11 @@ def test_a_bad_cell_is_named_by_file_row_and_column(
     schema = Schema(name="small", format="parquet", columns=(*labels, column))
     columns = {**{c.name: pa.array([0, 1]) for c in labels}, column.name: array}
     path = write_parquet(tmp_path / "bad.parquet", pa.table(columns), group_rows=1)
-    segment = whole(open_log(path, schema))
+    segment = open_log(path, schema).whole()
     with pytest.raises(BadRowError) as caught:
         _reader(schema).read([segment])
     assert str(caught.value).startswith(f"{path}, row 2: {complaint}")
-    assert str(caught.value).endswith("(mend the file, or pass --bad-rows skip to count such rows and go on)")
+    assert str(caught.value).endswith("(fix the file, or pass --bad-rows skip to count such rows and go on)")
     block = _reader(schema, "skip").read([segment])
     assert (block.columns.num_rows, block.num_skipped) == (1, 1)
 
@@ -201,7 +201,7 @@ def test_a_bad_cell_is_named_by_file_row_and_column(
 def test_values_behind_the_last_slot_are_not_looked_at(tmp_path: Path) -> None:
     schema = Schema(name="small", format="parquet", columns=(LABEL, CODES))
     table = pa.table({"clicked": [1], "codes": [[3, None, 4, MARK]]})
-    block = _reader(schema).read([whole(open_log(write_parquet(tmp_path / "a.parquet", table), schema))])
+    block = _reader(schema).read([open_log(write_parquet(tmp_path / "a.parquet", table), schema).whole()])
     assert block.columns.ids.tolist() == [[4, 5]]
 
 
@@ -216,7 +216,7 @@ def test_what_is_missing_is_null_nan_or_without_a_byte(tmp_path: Path) -> None:
             "tags": [None, [], [None, ""]],
         }
     )
-    segment = whole(open_log(write_parquet(tmp_path / "a.parquet", table), schema))
+    segment = open_log(write_parquet(tmp_path / "a.parquet", table), schema).whole()
     assert isinstance(segment, ParquetSegment)
     raw = segment.source.read(0, 3).raw
     assert np.isnan(raw.numbers[:, 0]).tolist() == [True, True, False]
@@ -308,7 +308,7 @@ def test_a_damaged_page_is_named_by_its_group(tmp_path: Path) -> None:
     content[4:400] = b"\xff" * 396
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"^{path} is damaged in its row group 1 of 2: .*; write the file anew$"):
-        read_raw(whole(open_log(path, PARQUET)), PARQUET)
+        read_raw(open_log(path, PARQUET).whole(), PARQUET)
 
 
 def test_parquet_with_a_schema_of_text_is_refused(tmp_path: Path) -> None:
@@ -318,8 +318,8 @@ def test_parquet_with_a_schema_of_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_reader_is_the_one_of_the_schemas_format() -> None:
-    assert isinstance(_reader(PARQUET), ParquetReader)
-    assert not isinstance(_reader(TEXT), ParquetReader)
+    assert isinstance(_reader(PARQUET), RawReader)
+    assert not isinstance(_reader(TEXT), RawReader)
 
 
 def test_a_source_holds_one_descriptor_however_many_its_groups(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.data.logs import raw as raw_module
-from recmill.data.logs.raw import MAX_BAD_LINES, RawChunk, read_chunks
-from recmill.data.logs.split import whole
+from recmill.data.logs.raw import read_chunks
+from recmill.data.logs.raw_format import MAX_BAD_LINES, RawChunk
 from recmill.data.logs.text_file import Segment
 from recmill.data.text.fields import RawColumns
 from recmill.data.text.reference import BadRow, read_row
@@ -44,7 +44,7 @@ def test_chunks_are_the_accepted_rows_and_name_the_bad_lines(
     source = new_source(directory / "text", text)
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setattr(raw_module, "CHUNK_BYTES", chunk_bytes)
-        chunks = list(read_chunks(whole(source), schema, pool, num_ahead=3))
+        chunks = list(read_chunks(source.whole(), schema, pool, num_ahead=3))
     parts = [chunk.raw for chunk in chunks] or [raw_columns(schema, [])]
     together = RawColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     assert_same_raw(together, raw_columns(schema, accepted_rows(text, schema)))
@@ -71,7 +71,7 @@ def test_a_reader_that_stops_early_leaves_nobody_reading(directory: Path, monkey
 
     monkeypatch.setattr(raw_module, "read_raw", watched)
     with ThreadPoolExecutor(2) as pool:
-        chunks = read_chunks(whole(source), CRITEO, pool, num_ahead=4)
+        chunks = read_chunks(source.whole(), CRITEO, pool, num_ahead=4)
         next(chunks)
         chunks.close()
         assert not reading
@@ -79,7 +79,7 @@ def test_a_reader_that_stops_early_leaves_nobody_reading(directory: Path, monkey
 
 def test_empty_lines_take_no_room(directory: Path) -> None:
     source = new_source(directory / "text", b"\n" * 100_000)
-    chunk = raw_module.read_raw(whole(source).part(0, 4000), CRITEO)
+    chunk = raw_module.read_raw(source.whole().part(0, 4000), CRITEO)
     assert (chunk.num_lines, chunk.num_bad) == (4000, 4000)
     assert chunk.raw.values.base is not None
     assert chunk.raw.values.base.size <= 26 * (4000 // 40 + 1)

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
-from recmill.data.logs.parquet_file import RawSegment, RawSource
-from recmill.data.logs.split import Splits, find_days, find_files, refuse_overlap, split_by_day, split_tail, whole
+from recmill.data.logs.raw_format import RawSegment, RawSource
+from recmill.data.logs.split import Splits, find_days, find_files, refuse_overlap, split_by_day, split_tail
 from recmill.data.logs.text_file import Segment, Source
 from recmill.errors import DataError
 from recmill.settings.data import SPLIT_NAMES
@@ -186,18 +186,18 @@ def test_the_tail_of_several_files_is_held_out_in_their_order(tmp_path: Path, he
     lines = [b"line %d" % i for i in range(9)]
     texts = (b"\n".join(lines[:4]) + ending, b"", b"\n".join(lines[4:5]) + ending, b"\n".join(lines[5:]) + ending)
     sources = [Source(_make(tmp_path, f"part-{i}", text=text)[0]) for i, text in enumerate(texts)]
-    splits = split_tail([whole(source) for source in sources], num_rows=held)
+    splits = split_tail([source.whole() for source in sources], num_rows=held)
     half = (held + 1) // 2
     assert _lines(splits.train) == lines[: 9 - held]
     assert _lines(splits.validation) == lines[9 - held :][:half]
     assert _lines(splits.test) == lines[9 - held :][half:]
-    by_share = split_tail([whole(source) for source in sources], frac=held / 9)
+    by_share = split_tail([source.whole() for source in sources], frac=held / 9)
     assert [_lines(by_share.of(name)) for name in SPLIT_NAMES] == [_lines(splits.of(name)) for name in SPLIT_NAMES]
 
 
 def test_the_halves_of_the_tail_change_places_too(tmp_path: Path) -> None:
     sources = [Source(path) for path in _make(tmp_path, "a", "b")]
-    segments = [whole(source) for source in sources]
+    segments = [source.whole() for source in sources]
     first, second = (split_tail(segments, num_rows=5, first_half=half) for half in ("validation", "test"))
     assert _lines(first.train) == _lines(second.train) == [b"1"]
     assert _lines(first.validation) == _lines(second.test) == [b"2", b"3", b"1"]
@@ -207,7 +207,7 @@ def test_the_halves_of_the_tail_change_places_too(tmp_path: Path) -> None:
 def test_the_tail_begins_behind_the_header(tmp_path: Path) -> None:
     source = Source(_make(tmp_path, "a", text=b"name\n1\n2\n3\n")[0])
     source.rows_start = 5
-    splits = split_tail([whole(source)], num_rows=2)
+    splits = split_tail([source.whole()], num_rows=2)
     assert [_lines(splits.of(name)) for name in SPLIT_NAMES] == [[b"1"], [b"2"], [b"3"]]
 
 
@@ -221,7 +221,7 @@ def test_the_tail_begins_behind_the_header(tmp_path: Path) -> None:
 def test_a_tail_that_leaves_a_split_empty_is_refused(tmp_path: Path, asked: dict[str, Any], complaint: str) -> None:
     source = Source(_make(tmp_path, "a")[0])
     with pytest.raises(DataError) as caught:
-        split_tail([whole(source)], **asked)
+        split_tail([source.whole()], **asked)
     assert str(caught.value).startswith(complaint)
 
 
@@ -229,7 +229,7 @@ def test_a_tail_that_leaves_a_split_empty_is_refused(tmp_path: Path, asked: dict
 
 
 def _splits_of_paths(train: Path, validation: Path, test: Path) -> Splits:
-    return Splits((whole(Source(train)),), (whole(Source(validation)),), (whole(Source(test)),))
+    return Splits((Source(train).whole(),), (Source(validation).whole(),), (Source(test).whole(),))
 
 
 def test_disjoint_files_are_fine(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment, Source
 from recmill.errors import DataError
 from tests.data.lines import MakeSource, lines_of, new_source
@@ -126,7 +125,7 @@ def test_an_empty_file_has_no_bytes(tmp_path: Path) -> None:
         source = Source(path)
         assert source.num_bytes == 0
         assert (source.line_start(0), source.line_end(0), source.last_line_start(0, 0)) == (0, 0, 0)
-        assert whole(source).part(0, 10) == Segment(source, 0, 0)
+        assert source.whole().part(0, 10) == Segment(source, 0, 0)
 
 
 # What is wrong with the file.

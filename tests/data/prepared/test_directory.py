@@ -13,7 +13,7 @@ import pytest
 from recmill.data.encode.presets import PRESETS
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.header import open_source
-from recmill.data.logs.split import find_days, split_by_day, split_tail, whole
+from recmill.data.logs.split import find_days, split_by_day, split_tail
 from recmill.data.prepared.directory import Prepared, read_facts
 from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.data.stream.stream import Order, Stream
@@ -162,7 +162,7 @@ def test_law_encode_of_the_users_own_columns(tmp_path: Path) -> None:
         for _ in range(400)
     ]
     (tmp_path / "shop.csv").write_text("\n".join(["price,bought,genres,city", *lines]) + "\n")
-    splits = split_tail([whole(open_source(tmp_path / "shop.csv", schema))], frac=0.25, num_rows=None)
+    splits = split_tail([open_source(tmp_path / "shop.csv", schema).whole()], frac=0.25, num_rows=None)
     manifest = prepare(PrepareJob(splits, schema, tmp_path / "out", part_bytes=1_000))
     assert manifest["rows"] == {"train": 300, "validation": 50, "test": 50}
     facts, prepared = read_facts(tmp_path / "out"), Prepared(tmp_path / "out")

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.data.batch import Batch, Position
-from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment
 from recmill.data.stream.ahead import ReadAhead
 from recmill.data.stream.stream import Blocks, Order, Part, Stream
@@ -67,7 +66,7 @@ def test_blocks_of_bad_rows_alone_are_counted_once(
 ) -> None:
     bad, good = b"bad line\n" * 30, b"".join(line_of(i) + b"\n" for i in range(20))
     text = {"first": bad + good, "last": good + bad, "everywhere but one": bad + line_of(0) + b"\n" + bad}[where]
-    segments = [whole(new_source(tmp_path / "day_0", text))]
+    segments = [new_source(tmp_path / "day_0", text).whole()]
     order = Order(4, seed, epochs=2, num_lanes=num_lanes, block_extent=40)
     assert_resumes_everywhere(lambda at: Stream(reader_of("skip"), segments, order, start=at))
     with Stream(reader_of("skip"), segments, order) as stream:

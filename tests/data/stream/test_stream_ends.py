@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from recmill.data.batch import Batch, Cursor, Position
-from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment
 from recmill.data.stream.ahead import Background, ReadAhead
+from recmill.data.stream.block import Block
 from recmill.data.stream.stream import Order, Part, Stream
-from recmill.data.stream.text_reader import Block, TextReader
+from recmill.data.stream.text_reader import TextReader
 from recmill.errors import BadRowError, DataError
 from tests.data.lines import new_source
 from tests.data.numbered_rows import (
@@ -72,7 +72,7 @@ def test_a_bad_row_arrives_with_file_and_line(tmp_path: Path, seed: int | None, 
     segments = segments_of(tmp_path, (50, 80))
     text = segments[1].source.buffer.tobytes().splitlines(keepends=True)
     text[30] = b"1,many,3\n"
-    segments[1] = whole(new_source(tmp_path / "day_1", b"".join(text)))
+    segments[1] = new_source(tmp_path / "day_1", b"".join(text)).whole()
     before = set(threading.enumerate())
     stream = Stream(reader_of(), segments, Order(5, seed, None, 1, 50), ahead=ahead)
     with pytest.raises(BadRowError, match=rf"^{tmp_path / 'day_1'}:31: column count holds 'many': not an integer"):
@@ -84,7 +84,7 @@ def test_a_bad_row_arrives_with_file_and_line(tmp_path: Path, seed: int | None, 
 def test_batches_in_front_of_a_bad_row_still_come(tmp_path: Path) -> None:
     lines = [line_of(i) for i in range(40)]
     lines[25] = b"bad"
-    stream = Stream(reader_of(), [whole(new_source(tmp_path / "day_0", b"\n".join(lines)))], Order(4, block_extent=24))
+    stream = Stream(reader_of(), [new_source(tmp_path / "day_0", b"\n".join(lines)).whole()], Order(4, block_extent=24))
     seen = list[Batch]()
     with pytest.raises(BadRowError, match=r"day_0:26: "):
         seen.extend(stream)
@@ -113,7 +113,7 @@ def test_any_error_of_a_reader_thread_arrives(tmp_path: Path) -> None:
     ids=["empty", "bad rows alone"],
 )
 def test_a_split_without_rows_is_refused(tmp_path: Path, text: bytes, why: str, epochs: int | None) -> None:
-    segments = [whole(new_source(tmp_path / name, text)) for name in ("day_0", "day_1")]
+    segments = [new_source(tmp_path / name, text).whole() for name in ("day_0", "day_1")]
     for order in (Order(5, None, epochs), Order(5, 1, epochs, 3, 2)):
         stream = Stream(reader_of("skip"), segments, order)
         with pytest.raises(DataError, match=rf"^there is no row to read in .*day_0 and 1 more: {why}"):
@@ -130,13 +130,6 @@ def test_a_process_whose_lanes_are_empty_has_no_batches_and_no_complaint(tmp_pat
     segments, order = segments_of(tmp_path, (2,)), Order(6, 1, 1, 3)
     batches = [batch for rank in range(3) for batch in read_all(segments, order, part=Part(rank, 3))]
     assert sorted(numbers_of(batches)) == [0, 1]
-
-
-def test_waiting_is_measured(tmp_path: Path) -> None:
-    with Stream(reader_of(), segments_of(tmp_path, (50,)), Order(5)) as stream:
-        assert stream.blocked_s == 0
-        waits = [stream.blocked_s for _ in stream]
-    assert all(wait > 0 for wait in waits)
 
 
 def test_a_position_is_where_the_next_row_lies(tmp_path: Path) -> None:

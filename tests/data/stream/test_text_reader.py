@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recmill.data.batch import Columns
-from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment, Source
-from recmill.data.stream.text_reader import WORKSPACE_ROWS, Block, TextReader, read_all
+from recmill.data.stream.block import Block
+from recmill.data.stream.text_reader import TextReader, read_all
+from recmill.data.text.kernel import WORKSPACE_ROWS
 from recmill.errors import BadRowError, ConfigError
 from recmill.settings.columns import Schema
 from recmill.settings.criteo import CRITEO
@@ -48,7 +49,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _sources(directory: Path, texts: list[bytes]) -> list[Segment]:
-    return [whole(new_source(directory / str(i), text)) for i, text in enumerate(texts)]
+    return [new_source(directory / str(i), text).whole() for i, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize("schema", [CRITEO, MIXED, SMALL], ids=lambda schema: schema.name)
@@ -110,7 +111,7 @@ def test_only_bad_rows_give_no_rows(directory: Path) -> None:
 def test_the_first_bad_row_is_named_whoever_meets_it(directory: Path, threads: int) -> None:
     good, bad = b"1,2,3\n" * 50, b"1,two,3\n"
     segments = _sources(directory, [good, good + bad + good + bad])
-    message = rf"{segments[1].source.path}:51: column count holds 'two': not an integer of 64 bits \(mend the file"
+    message = rf"{segments[1].source.path}:51: column count holds 'two': not an integer of 64 bits \(fix the file"
     with pytest.raises(BadRowError, match=message):
         read_all(text_reader(SMALL), segments, threads=threads, chunk_bytes=64)
 
@@ -151,4 +152,4 @@ def test_a_file_may_be_packed(tmp_path: Path) -> None:
     path = tmp_path / "day_0.gz"
     path.write_bytes(gzip.compress(b"1,5,5\n0,x,1\n"))
     with pytest.raises(BadRowError, match=rf"^{path}:2: column count holds 'x'"):
-        text_reader(SMALL).read([whole(Source(path))])
+        text_reader(SMALL).read([Source(path).whole()])

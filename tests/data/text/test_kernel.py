@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recmill.data.encode.transforms import encode_categories, encode_dense
-from recmill.data.logs.split import whole
 from recmill.data.logs.text_file import Segment, Source
 from recmill.data.text import hashing
 from recmill.data.text.fields import MISSING_CATEGORY, RawColumns
@@ -212,13 +211,13 @@ def test_reader_agrees_on_almost_right_lines(
     make_source: MakeSource, schema: Schema, seed: int, num_lines: int
 ) -> None:
     text = almost_right_text(Random(seed), schema, num_lines)
-    _assert_reader_agrees(whole(make_source(text)), text, schema)
+    _assert_reader_agrees(make_source(text).whole(), text, schema)
 
 
 @settings(max_examples=200, deadline=None)
 @given(schema=schemas(), text=any_text)
 def test_reader_agrees_on_arbitrary_bytes(make_source: MakeSource, schema: Schema, text: bytes) -> None:
-    _assert_reader_agrees(whole(make_source(text)), text, schema)
+    _assert_reader_agrees(make_source(text).whole(), text, schema)
 
 
 @settings(max_examples=100, deadline=None)
@@ -234,7 +233,7 @@ def test_reader_agrees_on_more_rows_than_its_workspace_holds(make_source: MakeSo
     random = Random(1)
     text = b"\n".join(almost_right_text(random, CRITEO, 60).removesuffix(b"\n") for _ in range(40))
     assert len(lines_of(text)) > 2000
-    _assert_reader_agrees(whole(make_source(text)), text, CRITEO)
+    _assert_reader_agrees(make_source(text).whole(), text, CRITEO)
 
 
 # Why the kernel comes back.
@@ -287,7 +286,7 @@ def test_the_longest_line(make_source: MakeSource, last: Column, extra: int) -> 
     assert isinstance(read_row(line, schema), Row if extra < 0 else BadRow)
     assert _status(line + b"\n", schema, 9)[2] == (FINISHED if extra < 0 else ODD_LINE)
     for text in (line, line + b"\n"):
-        _assert_reader_agrees(whole(make_source(text)), text, schema)
+        _assert_reader_agrees(make_source(text).whole(), text, schema)
 
 
 def test_the_largest_integers_keep_all_their_bits() -> None:

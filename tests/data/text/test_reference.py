@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recmill.data.logs.split import whole
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.text.kernel import MAX_LINE_BYTES
 from recmill.data.text.reference import BadRow, Row, read_row, split_line
@@ -26,7 +25,7 @@ NOT_HEX = "a category of this kind is exactly 8 hexadecimal digits"
 NOT_FLOAT = "not a finite decimal number"
 NOT_LABEL = "a label is 0 or 1"
 NUL = "a NUL byte; is the file binary or damaged?"
-WAY_OUT = "(mend the file, or pass --bad-rows skip to count such rows and go on)"
+WAY_OUT = "(fix the file, or pass --bad-rows skip to count such rows and go on)"
 
 
 def _criteo(column: int, text: bytes) -> bytes:
@@ -141,7 +140,7 @@ def _assert_refused(path: Path, schema: Schema, ending: bytes, message: str) -> 
     good = GOOD_CRITEO if schema is CRITEO else GOOD_MIXED
     source = new_source(path, (good + b"\n") * 4 + ending)
     with pytest.raises(BadRowError) as caught:
-        text_reader(schema).read([whole(source)])
+        text_reader(schema).read([source.whole()])
     assert str(caught.value) == message
 
 

@@ -21,9 +21,9 @@ from recmill.data.audit.profile import CategoryColumn, DenseColumn
 from recmill.data.audit.report import AuditReport, BadLines, Limits, PreparedFacts, SplitFacts, describe_rows
 from recmill.data.audit.tally import EMPTY, HashTally, Words, keys_of_numbers
 from recmill.data.logs.opening import open_log
-from recmill.data.logs.parquet_file import RawSource
-from recmill.data.logs.raw import MAX_BAD_LINES, BadLine, RawChunk, compile_reader, empty_raw, read_chunks
-from recmill.data.logs.split import find_days, find_files, whole
+from recmill.data.logs.raw import compile_reader, read_chunks
+from recmill.data.logs.raw_format import MAX_BAD_LINES, BadLine, RawChunk, RawSource, empty_raw
+from recmill.data.logs.split import find_days, find_files
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.jit import njit, uint64
@@ -221,11 +221,10 @@ def _read_files(
     """
     splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
     for split, path in ((split, path) for split, paths in splits.items() for path in paths):
-        line = 1 + int(files.schema.header)
-        with (
-            closing(open_log(path, files.schema)) as source,
-            closing(read_chunks(whole(source), files.schema, pool, num_ahead=files.threads + 1)) as chunks,
-        ):
-            for chunk in chunks:
-                yield split, source, line, chunk
-                line += chunk.num_lines
+        with closing(open_log(path, files.schema)) as source:
+            rows = source.whole()
+            line = source.line_number(rows.start)
+            with closing(read_chunks(rows, files.schema, pool, num_ahead=files.threads + 1)) as chunks:
+                for chunk in chunks:
+                    yield split, source, line, chunk
+                    line += chunk.num_lines

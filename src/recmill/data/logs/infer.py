@@ -85,10 +85,10 @@ def render(schema: Schema, preface: Sequence[str] = (), notes: Mapping[str, str]
     """A schema as the TOML file that says the same, one line for each column, notes as comments."""
     notes = notes or {}
     lines = [f"# {line}" for line in preface]
-    is_text = schema.format == "text"
-    for key in ("name", "separator", "header", "quoted") if is_text else ("name", "format"):
+    for key in ("name", "format", "separator", "header", "quoted"):
         value = getattr(schema, key)
-        if value is not False or key == "header":
+        says_so_anyway = key == "header" and schema.separator  # text, of which one wants to know it
+        if value != Schema.model_fields[key].default or says_so_anyway:
             lines.append(_noted(f"{key} = {_toml(value)}", notes.get(key)))
     lines.append("columns = [")
     for column in schema.columns:

@@ -19,7 +19,7 @@ from recmill.errors import DataError
 from recmill.settings.columns import schema_from_tree
 
 if TYPE_CHECKING:
-    from recmill.data.prepared.parquet import Sample
+    from recmill.data.logs.parquet_rows import Sample
 
 SAMPLE_ROWS = 20_000
 
@@ -46,7 +46,7 @@ def infer_parquet(paths: Sequence[Path], *, name: str, label: str | None = None)
 
 def _read_samples(paths: Sequence[Path]) -> dict[str, "Sample"]:
     """The first rows of the files, one after the other, until they are enough."""
-    from recmill.data.prepared.parquet import read_sample  # pyarrow is heavy
+    from recmill.data.logs.parquet_rows import read_sample  # pyarrow is heavy
 
     joined = read_sample(paths[0], SAMPLE_ROWS)
     for path in paths[1:]:

@@ -3,9 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from recmill.data.logs.header import open_source
-from recmill.data.logs.parquet_file import ParquetSource, RawSource
-from recmill.data.logs.split import PARQUET, Splits, find_days, find_files, split_by_day, split_tail, whole
+from recmill.data.logs.formats import FORMATS, format_named
+from recmill.data.logs.raw_format import RawSource
+from recmill.data.logs.split import Splits, find_days, find_files, split_by_day, split_tail
 from recmill.errors import ConfigError
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
@@ -13,14 +13,13 @@ from recmill.settings.data import DataConfig
 
 def open_log(path: Path, schema: Schema) -> RawSource:
     """A file of the format that the schema is for."""
-    if schema.format == "parquet":
-        return ParquetSource(path, schema)
-    if path.suffix == PARQUET:
+    wanted, named = FORMATS[schema.format], format_named(path)
+    if named not in (None, schema.format):
         raise ConfigError(
-            f"{path} is Parquet, and schema {schema.name} is one of text; "
+            f"{path} is {FORMATS[named].title}, and schema {schema.name} is one of {wanted.title}; "
             f"`recmill schema infer {path.name} --out FILE.toml` writes one that fits, to be given as --schema"
         )
-    return open_source(path, schema)
+    return wanted.open(path, schema)
 
 
 def open_splits(data: DataConfig) -> Splits:
@@ -28,7 +27,7 @@ def open_splits(data: DataConfig) -> Splits:
     data_dir = Path(data.dir)
     open_one = partial(open_log, schema=data.schema_of_rows)
     if data.has_holdout:
-        segments = [whole(open_one(path)) for path in _training_paths(data)]
+        segments = [open_one(path).whole() for path in _training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
     if data_dir.is_file():
         raise ConfigError(
@@ -43,7 +42,7 @@ def open_splits(data: DataConfig) -> Splits:
         "data.test_files": data.test_files,
     }
     train, validation, test = (
-        tuple(whole(open_one(path)) for path in find_files(data_dir, patterns, setting))
+        tuple(open_one(path).whole() for path in find_files(data_dir, patterns, setting))
         for setting, patterns in named.items()
     )
     return Splits(train, validation, test)

@@ -11,6 +11,7 @@ import mmap
 import os
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,13 +19,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.logs.text_file import Segment, Source
-from recmill.data.text.cells import judge_cell, read_cells
+from recmill.data.logs.infer_parquet import infer_parquet
+from recmill.data.logs.raw_format import MAX_BAD_LINES, RawChunk
+from recmill.data.text.cells import compile_cells, judge_cell, read_cells
 from recmill.data.text.fields import RawColumns
 from recmill.data.text.reference import BadRow
 from recmill.errors import DataError
 from recmill.files import require_free_space
 from recmill.settings.columns import Schema
+from recmill.settings.data import DataConfig
 
 DECODED_ROWS = 1 << 14
 
@@ -51,7 +54,7 @@ class ParquetSource:
     """The rows of one file; may be shared by threads."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        from recmill.data.prepared.parquet import ParquetLog  # pyarrow is heavy
+        from recmill.data.logs.parquet_rows import ParquetLog  # pyarrow is heavy
 
         self.path, self._schema = path, schema
         self._log = ParquetLog(path, schema)
@@ -62,6 +65,10 @@ class ParquetSource:
         self._lock = threading.Lock()
         self._map: mmap.mmap | None = None
         self._rows: DecodedRows | None = None
+
+    def whole(self) -> "ParquetSegment":
+        """All rows of the file."""
+        return ParquetSegment(self, 0, self.num_rows)
 
     def read(self, start: int, stop: int) -> DecodedRows:
         """Some rows, as views that last until the source is closed."""
@@ -104,10 +111,15 @@ class ParquetSource:
             (np.uint16, (n,)),
         ]
 
-    def describe(self, row: int, flaw: int) -> BadRow:
-        """What is wrong with a row; reads its group again, for error messages."""
-        column = self._schema.columns[flaw - 1]
-        return judge_cell(self._log.read_cell(row, column.name), column)
+    def describe(self, rows: Sequence[int], flaws: Sequence[int]) -> list[BadRow]:
+        """What is wrong with some rows in their order; reads the columns at fault again, for error messages."""
+        found = dict[int, BadRow]()
+        for flaw in sorted(set(flaws)):
+            column = self._schema.columns[flaw - 1]
+            theirs = [row for row, its in zip(rows, flaws, strict=True) if its == flaw]
+            cells = self._log.read_cells(theirs, column.name)
+            found.update((row, judge_cell(cell, column)) for row, cell in zip(theirs, cells, strict=True))
+        return [found[row] for row in rows]
 
     def line_number(self, row: int) -> int:
         """The number of a row, from 1."""
@@ -185,6 +197,48 @@ class ParquetSegment:
         step = max(1, num_bytes // self.source.row_bytes)
         return [self.part(at, at + step) for at in range(0, self.extent, step)]
 
+    def cut_at(self, num_rows: int) -> tuple["ParquetSegment", "ParquetSegment"]:
+        """The first so many rows, and the rest."""
+        return self.part(0, num_rows), self.part(num_rows, self.extent)
 
-RawSource = Source | ParquetSource
-RawSegment = Segment | ParquetSegment
+    def count_rows(self) -> int:
+        """How many rows it has, without reading one."""
+        return self.extent
+
+    def estimate_rows(self) -> int:
+        """How many rows it has."""
+        return self.extent
+
+
+class ParquetFormat:
+    """Columns found by their names, of types that the schema's kinds take."""
+
+    title = "Parquet"
+    suffixes = (".parquet",)
+    evaluation_extent = 1 << 12
+
+    def training_extent(self, data: DataConfig) -> int:
+        """So many rows."""
+        return data.block_rows
+
+    def open(self, path: Path, schema: Schema) -> ParquetSource:
+        """The file, with its columns checked against the schema."""
+        return ParquetSource(path, schema)
+
+    def infer(self, paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
+        """A schema file guessed from the types and the first rows of the files."""
+        return infer_parquet(paths, name=name, label=label)
+
+    def compile(self, _schema: Schema) -> None:
+        """Have the kernels compiled, or loaded from their cache; they are the same for every schema."""
+        compile_cells()
+
+    def check_first(self, _segment: ParquetSegment, _schema: Schema) -> BadRow | None:
+        """Nothing: the columns were checked when the file was opened."""
+
+    def read(self, segment: ParquetSegment, _schema: Schema, *, max_bad: int | None = MAX_BAD_LINES) -> RawChunk:
+        """The rows of a segment, as views that last until its source is closed, and its bad rows."""
+        rows = segment.source.read(segment.start, segment.stop)
+        places = np.flatnonzero(rows.flaws)[:max_bad]
+        found = segment.source.describe((segment.start + places).tolist(), rows.flaws[places].tolist())
+        return RawChunk(rows.without_bad(), segment.extent, tuple(zip(places.tolist(), found, strict=True)))

@@ -2,21 +2,16 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import overload
 
-import numpy as np
-
-from recmill.data.logs.parquet_file import ParquetSegment, RawSegment, RawSource
-from recmill.data.logs.text_file import COMPRESSED, Segment, Source
-from recmill.data.text.kernel import NEWLINE, count_lines
+from recmill.data.logs.formats import SUFFIXES
+from recmill.data.logs.raw_format import RawSegment, RawSource
+from recmill.data.logs.text_file import Source
 from recmill.errors import DataError
 from recmill.settings.data import SPLIT_NAMES, FirstHalf, SplitName
 
-PARQUET = ".parquet"
-_FAR_BYTES = 64 << 20
 _DAY = re.compile(r"day_(\d+)")
 
 
@@ -55,7 +50,7 @@ def is_day(path: Path) -> bool:
 
 
 def _plain_name(path: Path) -> str:
-    return path.name.removesuffix(path.suffix) if path.suffix in (*COMPRESSED, PARQUET) else path.name
+    return path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
 
 
 def find_days(data_dir: Path) -> list[Path]:
@@ -72,7 +67,8 @@ def find_days(data_dir: Path) -> list[Path]:
             raise DataError(f"{days[day]} and {path} are the same day; remove one of them")
         days[day] = path
     if not days:
-        raise DataError(f"{data_dir} holds no files named day_0, day_1, … (plain, .gz, .zst or .parquet)")
+        endings = f"plain, {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise DataError(f"{data_dir} holds no files named day_0, day_1, … ({endings})")
     if missing := sorted(set(range(max(days))) - set(days)):
         raise DataError(f"{data_dir} has day_{max(days)} but lacks {', '.join(f'day_{day}' for day in missing)}")
     return [days[day] for day in sorted(days)]
@@ -101,8 +97,8 @@ def split_by_day(
             f"{paths[0].parent} has one day; training on it and testing on it needs at least two, "
             "or data.holdout_frac, the share of its last lines to keep for validation and test"
         )
-    *train, last = (whole(open_source(path)) for path in paths)
-    return _halve(train, [last], count_rows(last), first_half)
+    *train, last = (open_source(path).whole() for path in paths)
+    return _halve(train, [last], last.count_rows(), first_half)
 
 
 def split_tail(
@@ -113,7 +109,7 @@ def split_tail(
     first_half: FirstHalf = "validation",
 ) -> Splits:
     """The last lines of all, a share or a number of them: one half of them validates, the other tests."""
-    total = sum(count_rows(segment) for segment in segments)
+    total = sum(segment.count_rows() for segment in segments)
     held = round(total * (frac or 0.0)) if num_rows is None else num_rows
     if held < 2 or held >= total:
         asked = f"data.holdout_frac = {frac}" if num_rows is None else f"data.holdout_rows = {num_rows}"
@@ -132,17 +128,6 @@ def _halve(train: Sequence[RawSegment], held: Sequence[RawSegment], num_held: in
     return Splits(tuple(train), validation, test, first_half)
 
 
-@overload
-def whole(source: Source) -> Segment: ...
-@overload
-def whole(source: RawSource) -> RawSegment: ...
-def whole(source: RawSource) -> RawSegment:
-    """All rows of a source."""
-    if isinstance(source, Source):
-        return Segment(source, source.rows_start, source.num_bytes)
-    return ParquetSegment(source, 0, source.num_rows)
-
-
 def refuse_overlap(
     first: str, first_segments: Sequence[RawSegment], second: str, second_segments: Sequence[RawSegment]
 ) -> None:
@@ -153,45 +138,12 @@ def refuse_overlap(
                 raise DataError(f"{a.source.path} has lines in both {first} and {second}; a split may share none")
 
 
-def count_rows(segment: RawSegment) -> int:
-    """How many lines a segment has, an unfinished last one included; of Parquet, how many rows."""
-    if isinstance(segment, ParquetSegment):
-        return segment.extent
-    if segment.num_bytes == 0:
-        return 0
-    source, lines = segment.source, 0
-    for at in range(segment.start, segment.stop, _FAR_BYTES):
-        end = min(at + _FAR_BYTES, segment.stop)
-        lines += int(count_lines(source.buffer, at, end))
-        if segment.num_bytes > _FAR_BYTES:
-            source.forget(at, end)  # a long file does not stay in memory for having been counted
-    return lines + int(source.buffer[segment.stop - 1] != NEWLINE)
-
-
 def _cut(segments: Sequence[RawSegment], num_rows: int) -> tuple[tuple[RawSegment, ...], tuple[RawSegment, ...]]:
     """The first so many lines of all, and the rest."""
     before, behind = list[RawSegment](), list[RawSegment]()
     for segment in segments:
-        middle = _line_start(segment, num_rows)
-        before.append(replace(segment, stop=middle))
-        behind.append(replace(segment, start=middle))
-        num_rows = num_rows - count_rows(segment) if middle == segment.stop else 0
+        first, rest = segment.cut_at(num_rows)
+        before.append(first)
+        behind.append(rest)
+        num_rows = 0 if rest.extent else num_rows - segment.count_rows()
     return tuple(before), tuple(behind)
-
-
-def _line_start(segment: RawSegment, num_lines: int) -> int:
-    """Where a segment goes on behind its first so many lines."""
-    if isinstance(segment, ParquetSegment):
-        return min(segment.start + num_lines, segment.stop)
-    if num_lines == 0:
-        return segment.start
-    buffer, seen, step = segment.source.buffer, 0, 1 << 20
-    for at in range(segment.start, segment.stop, step):
-        end = min(at + step, segment.stop)
-        here = int(count_lines(buffer, at, end))
-        if seen + here >= num_lines:
-            newlines = np.flatnonzero(buffer[at:end] == NEWLINE)
-            return at + int(newlines[num_lines - seen - 1]) + 1
-        seen += here
-        segment.source.forget(at, end)
-    return segment.stop  # an unfinished line is the last of them

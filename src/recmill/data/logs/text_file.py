@@ -14,12 +14,14 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from recmill.data.text.kernel import count_lines
+from recmill.data.text.kernel import NEWLINE, count_lines
 from recmill.errors import DataError
 from recmill.files import require_free_space
 
 COMPRESSED = (".gz", ".zst")
 _COPY_BYTES = 1 << 20
+_FAR_BYTES = 64 << 20
+_SAMPLE_BYTES = 1 << 20
 # Asked for a byte of a file it has in memory, the system maps up to so much around it at once.
 _MAPPED_AROUND_BYTES = 2 << 20
 
@@ -42,6 +44,10 @@ class Source:
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
         self.buffer: NDArray[np.uint8] = np.frombuffer(self._map or b"", np.uint8)
+
+    def whole(self) -> "Segment":
+        """All rows of the file."""
+        return Segment(self, self.rows_start, self.num_bytes)
 
     def line_start(self, at: int) -> int:
         """The first line border at or behind a byte: where a line begins, or the end of the file."""
@@ -121,10 +127,49 @@ class Segment:
         parts = list[Segment]()
         for at in range(0, self.num_bytes, num_bytes):
             parts.append(self.part(at, at + num_bytes))
-            self.source.forget(
-                self.start, parts[-1].stop
-            )  # the search for a line border has mapped what lies around it
+            # the search for a line border has mapped what lies around it
+            self.source.forget(self.start, parts[-1].stop)
         return parts
+
+    def cut_at(self, num_rows: int) -> tuple["Segment", "Segment"]:
+        """The first so many lines, and the rest."""
+        middle = self._line_start(num_rows)
+        return Segment(self.source, self.start, middle), Segment(self.source, middle, self.stop)
+
+    def _line_start(self, num_lines: int) -> int:
+        """Where the segment goes on behind its first so many lines."""
+        if num_lines == 0:
+            return self.start
+        buffer, seen, step = self.source.buffer, 0, 1 << 20
+        for at in range(self.start, self.stop, step):
+            end = min(at + step, self.stop)
+            here = int(count_lines(buffer, at, end))
+            if seen + here >= num_lines:
+                newlines = np.flatnonzero(buffer[at:end] == NEWLINE)
+                return at + int(newlines[num_lines - seen - 1]) + 1
+            seen += here
+            self.source.forget(at, end)
+        return self.stop  # an unfinished line is the last of them
+
+    def count_rows(self) -> int:
+        """How many lines it has, an unfinished last one included."""
+        if self.num_bytes == 0:
+            return 0
+        source, lines = self.source, 0
+        for at in range(self.start, self.stop, _FAR_BYTES):
+            end = min(at + _FAR_BYTES, self.stop)
+            lines += int(count_lines(source.buffer, at, end))
+            if self.num_bytes > _FAR_BYTES:
+                source.forget(at, end)  # a long file does not stay in memory for having been counted
+        return lines + int(source.buffer[self.stop - 1] != NEWLINE)
+
+    def estimate_rows(self) -> int:
+        """About how many lines it has, from those in its first MiB."""
+        sample_stop = min(self.start + _SAMPLE_BYTES, self.stop)
+        if sample_stop == self.start:
+            return 0
+        lines = int(count_lines(self.source.buffer, self.start, sample_stop))
+        return max(1, round(lines * self.num_bytes / (sample_stop - self.start)))
 
 
 def read_head(path: Path, num_bytes: int) -> bytes:

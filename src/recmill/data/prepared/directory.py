@@ -15,7 +15,7 @@ from recmill.data.prepared.manifest import ROWS_FORMAT, read_rows_manifest
 from recmill.data.prepared.npy import NpyLayout, NpyTable
 from recmill.data.prepared.npz import MultiHotTable
 from recmill.data.prepared.sinks import Subsets
-from recmill.data.stream.text_reader import Block
+from recmill.data.stream.block import Block
 from recmill.errors import DataError
 from recmill.files import MANIFEST, read_manifest, replace_dir, write_atomic, write_manifest
 from recmill.settings.columns import Schema

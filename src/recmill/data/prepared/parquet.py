@@ -1,15 +1,9 @@
-"""Parquet, the only door to pyarrow: prepared rows under OneFlow's column names, and logs that others wrote.
-
-Prepared rows have the columns label, I1 … I13, C1 … C26: dense float32, and ids of a table's rows. Of a log the columns
-that a schema names are checked for their types when it is opened, and handed out as plain arrays.
-"""
+"""Prepared rows in Parquet, under OneFlow's names: label, I1 … I13, C1 … C26, dense float32 and ids of table rows."""
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,36 +11,12 @@ import pyarrow.parquet as pq
 
 from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.entries import Entries, Form
+from recmill.data.logs.parquet_rows import open_file
 from recmill.data.prepared.npy import NpyLayout
-from recmill.data.text.cells import Cells, Lists, Numbers, Texts, padded
 from recmill.errors import DataError
 from recmill.files import finished_file
-from recmill.settings.columns import ROLE_KINDS, Column, Schema
 
 ROW_GROUP_ROWS = 8192
-
-# What a type of Parquet is read as, and which of these the roles and kinds of a schema take.
-READ_AS = {
-    "int": (pa.types.is_integer, pa.types.is_boolean),
-    "float": (pa.types.is_floating,),
-    "string": (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    ),
-}
-TAKEN = {
-    ("label", "int"): ("int", "float"),
-    ("dense", "int"): ("int",),
-    ("dense", "float"): ("int", "float"),
-    ("category", "int"): ("int", "string"),
-    ("category", "hex"): ("string",),
-    ("category", "string"): ("string",),
-}
 
 
 def column_names(layout: NpyLayout) -> list[str]:
@@ -174,176 +144,3 @@ class ParquetTable:
         """Let go of the memory; each thread's file is closed when the thread ends."""
         self._columns = None
         self._of_thread = threading.local()
-
-
-def open_file(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """A file to be read by one thread; what is known of it need not be read again."""
-    try:
-        return pq.ParquetFile(path, metadata=metadata, memory_map=True)
-    except FileNotFoundError:
-        raise DataError(f"{path} cannot be read: No such file or directory") from None
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} is not a complete Parquet file: {_first_line(error)}; was it cut short, or is it another format?"
-        ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
-
-
-class CellType(NamedTuple):
-    """What a column is read as, None if it cannot be; and whether it is one of lists."""
-
-    read_as: str | None
-    is_list: bool
-
-
-def cell_type(arrow_type: pa.DataType) -> CellType:
-    """What the type of a column means here."""
-    if pa.types.is_dictionary(arrow_type):
-        return cell_type(arrow_type.value_type)
-    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type):
-        inner = cell_type(arrow_type.value_type)
-        return CellType(None if inner.is_list or inner.read_as == "float" else inner.read_as, True)
-    return CellType(next((name for name, tests in READ_AS.items() if any(t(arrow_type) for t in tests)), None), False)
-
-
-def _way_out(found: CellType, column: Column) -> str | None:
-    """What to change so that a column can be read; None if it can."""
-    if found.read_as is None:
-        return 'cast it to a number, a string or a list of either when the file is written, or set role = "ignored"'
-    if found.is_list and column.role != "category":
-        return 'a list can only be a category; write one number for each row, or set role = "ignored"'
-    if found.is_list and not column.is_several:
-        return "give max_values, how many values of a list are used"
-    if found.is_list and column.inner_separator is not None:
-        return "leave out inner_separator, which a list does not need"
-    if not found.is_list and column.is_several and (column.inner_separator is None or found.read_as != "string"):
-        return "leave out max_values and inner_separator, or give the inner_separator of a string"
-    if found.read_as in TAKEN[column.role, str(column.kind)]:
-        return None
-    kinds = [kind for role, kind in ROLE_KINDS if role == column.role and found.read_as in TAKEN[role, str(kind)]]
-    if kinds:
-        return f'set kind = "{kinds[0]}"'
-    return 'cast it when the file is written, or set role = "ignored"'
-
-
-class ParquetLog:
-    """A file of one's own columns, those of a schema found by their names; may be shared by threads."""
-
-    def __init__(self, path: Path, schema: Schema) -> None:
-        self.path = path
-        file = open_file(path)
-        self._metadata = file.metadata
-        self._names = [column.name for column in schema.columns if column.role != "ignored"]
-        for column in schema.columns:
-            if column.role != "ignored":
-                self._refuse_other_type(file.schema_arrow, column, schema)
-        groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        self._starts = np.cumsum([0, *groups])
-        self.num_rows, self.num_groups = int(self._starts[-1]), len(groups)
-        file.close()
-
-    def _refuse_other_type(self, found: pa.Schema, column: Column, schema: Schema) -> None:
-        places = found.get_all_field_indices(column.name)
-        if len(places) != 1:
-            near = get_close_matches(column.name, found.names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(found.names)}"
-            told = "no column" if not places else f"{len(places)} columns"
-            raise DataError(f"{self.path} has {told} {column.name!r}, which schema {schema.name} reads; {hint}")
-        arrow_type = found.field(places[0]).type
-        if way_out := _way_out(cell_type(arrow_type), column):
-            wanted = f"a {column.role} column of kind {column.kind}"
-            raise DataError(
-                f"{self.path}: column {column.name} is of type {arrow_type}, which schema {schema.name} cannot read as "
-                f"{wanted}; {way_out}"
-            )
-
-    def first_row(self, group: int) -> int:
-        """Where a group begins."""
-        return int(self._starts[group])
-
-    def groups_of(self, start: int, stop: int) -> range:
-        """The groups in which rows lie."""
-        if start >= stop:
-            return range(0)
-        first = int(np.searchsorted(self._starts, start, "right")) - 1
-        return range(first, int(np.searchsorted(self._starts, stop, "left")))
-
-    def read_group(self, group: int, max_rows: int) -> Iterator[tuple[int, dict[str, Cells]]]:
-        """The rows of a group in their order, some at a time: their number, and their columns."""
-        file = open_file(self.path, self._metadata)
-        try:
-            for batch in file.iter_batches(max_rows, row_groups=[group], columns=self._names, use_threads=False):
-                yield batch.num_rows, {name: cells_of(batch.column(name)) for name in self._names}
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"{self.path} is damaged in its row group {group + 1} of {self.num_groups}: {_first_line(error)}; "
-                "write the file anew"
-            ) from None
-        finally:
-            file.close()
-
-    def read_cell(self, row: int, name: str) -> Any:
-        """One value, as Python has it."""
-        (group,) = self.groups_of(row, row + 1)
-        file = open_file(self.path, self._metadata)
-        value = file.read_row_group(group, columns=[name]).column(name)[row - self.first_row(group)].as_py()
-        file.close()
-        return value
-
-
-def cells_of(array: pa.Array) -> Cells:
-    """The values of a column as plain arrays."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    is_null = array.is_null().to_numpy(zero_copy_only=False)
-    found = cell_type(array.type)
-    if found.is_list:
-        array = array.cast(pa.large_list(array.type.value_type))
-        offsets = np.array(array.offsets)
-        items = cells_of(array.values)
-        assert not isinstance(items, Lists)
-        return Lists(offsets[:-1], offsets[1:], is_null, items)
-    if found.read_as == "string":
-        return _texts_of(array.cast(pa.large_binary()), is_null)
-    if found.read_as == "float":
-        array = array.cast(pa.float64())
-    elif not pa.types.is_uint64(array.type):
-        array = array.cast(pa.int64())
-    return Numbers(np.array(array.fill_null(0)), is_null)
-
-
-def _texts_of(array: pa.LargeBinaryArray, is_null: Any) -> Texts:
-    _, offsets, data = array.buffers()
-    places = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return padded(np.frombuffer(data or b"", np.uint8), places if len(array) else np.zeros(1, np.int64), is_null)
-
-
-class Sample(NamedTuple):
-    """The first values of a column, and its type."""
-
-    type_name: str
-    type: CellType
-    values: list[Any]
-
-
-def read_sample(path: Path, num_rows: int) -> dict[str, Sample]:
-    """The first rows of a file, column by column."""
-    file = open_file(path)
-    schema, pieces, room = file.schema_arrow, list[pa.RecordBatch](), num_rows
-    try:
-        for batch in file.iter_batches(min(num_rows, 1 << 12), use_threads=False):
-            pieces.append(batch.slice(0, room))
-            room -= pieces[-1].num_rows
-            if room == 0:
-                break
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged: {_first_line(error)}; write the file anew") from None
-    table = pa.Table.from_batches(pieces, schema)
-    file.close()
-    return {
-        field.name: Sample(str(field.type), cell_type(field.type), table.column(i).to_pylist())
-        for i, field in enumerate(schema)
-    }

@@ -27,18 +27,17 @@ from recmill.data.batch import Columns
 from recmill.data.encode.counts import CensusFile, PartCensus, merge_column, merge_runs, take_values
 from recmill.data.encode.presets import Preset, adjust_preset, find_preset
 from recmill.data.encode.vocabulary import Vocabulary, VocabularyWriter
-from recmill.data.logs.parquet_file import RawSegment
 from recmill.data.logs.raw import compile_reader, read_raw
+from recmill.data.logs.raw_format import RawSegment, complain
 from recmill.data.logs.split import Splits
 from recmill.data.prepared.directory import Facts, seal
 from recmill.data.prepared.manifest import VOCABULARY
 from recmill.data.prepared.npy import NpyLayout
 from recmill.data.prepared.sinks import NpySink, Output, ParquetSink, Shuffle, Sink
 from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
+from recmill.data.stream.block import LogReader, Reader
 from recmill.data.stream.multi_hot import MultiHotTables
-from recmill.data.stream.parquet_reader import ParquetReader, build_reader
-from recmill.data.stream.stream import Reader
-from recmill.data.stream.text_reader import TextReader, complain
+from recmill.data.stream.raw_reader import build_reader
 from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.files import is_of_recmill, refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
@@ -167,7 +166,7 @@ class _Preparation:
         compile_reader(job.schema)
         counts = self._stages.run("count", self._weights, self._count)
         if not sum(record["rows"] for record in counts):
-            raise DataError("all lines are bad, and were passed over; there is no row to prepare")
+            raise DataError("all lines are bad, and were ignored; there is no row to prepare")
         encoding = self._encoding(counts)
         vocabulary = self._freeze(counts)
         reader = self._reader(encoding, vocabulary)
@@ -269,7 +268,7 @@ class _Preparation:
     def _run_path(self, column: int) -> Path:
         return self._job.work_dir / f"merge-{column:05d}.bin"
 
-    def _reader(self, encoding: Encoding, vocabulary: Vocabulary | None) -> TextReader | ParquetReader:
+    def _reader(self, encoding: Encoding, vocabulary: Vocabulary | None) -> LogReader:
         job = self._job
         num_rows = (job.preset.modulo or 0) + 1  # the last one is for missing values
         table_rows = vocabulary.table_rows if vocabulary else (num_rows,) * len(job.schema.category_names)

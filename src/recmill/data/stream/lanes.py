@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Columns, Cursor, Position
 from recmill.data.stream.ahead import Coming
-from recmill.data.stream.text_reader import Block
+from recmill.data.stream.block import Block
 from recmill.data.text.swar import copy_rows
 from recmill.jit import njit
 

@@ -9,16 +9,15 @@ are drawn piece by piece into a scratch file without a name, and mapped.
 import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
-from recmill.data.stream.stream import Reader
-from recmill.data.stream.text_reader import Block
+from recmill.data.stream.block import Block, LogReader, MarkedBlock, Reader
 from recmill.errors import ConfigError
 from recmill.files import require_free_space
 from recmill.jit import njit
@@ -104,11 +103,14 @@ def _draw_all(rule: MultiHot, table_rows: Sequence[int], num_bytes: int, scratch
     return np.frombuffer(content, np.int32)
 
 
+R_co = TypeVar("R_co", bound=Reader, covariant=True)
+
+
 @dataclass(frozen=True)
-class MultiHotReader:
+class MultiHotReader(Generic[R_co]):
     """Reads what another reader does, and widens its rows."""
 
-    reader: Reader
+    reader: R_co
     tables: MultiHotTables
 
     def room_for(self, num_rows: int) -> Columns:
@@ -119,4 +121,12 @@ class MultiHotReader:
     def read(self, segments: Sequence[Any]) -> Block:
         """The rows of some segments, in their order."""
         block = self.reader.read(segments)
-        return Block(block.columns._replace(ids=self.tables.widen(block.columns.ids)), block.num_skipped)
+        return Block(self._widen(block.columns), block.num_skipped)
+
+    def read_marked(self: "MultiHotReader[LogReader]", segment: Any) -> MarkedBlock:
+        """The rows of a segment of a raw file and all of its bad ones; of readers that can tell them."""
+        block = self.reader.read_marked(segment)
+        return replace(block, columns=self._widen(block.columns))
+
+    def _widen(self, columns: Columns) -> Columns:
+        return columns._replace(ids=self.tables.widen(columns.ids))

@@ -1,4 +1,4 @@
-"""Text, or prepared rows, to shuffled batches, in an order that depends on the seed, the epoch and the files alone.
+"""Raw or prepared rows to shuffled batches, in an order that depends on the seed, the epoch and the files alone.
 
 1. All segments, laid end to end, are cut into blocks of equal extent: of text, a block is the lines that begin in so
    many bytes; of prepared rows, so many rows.
@@ -15,23 +15,21 @@
    it, and a stream opened at that position yields exactly the rest.
 """
 
-import time
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, count
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Columns, Cursor, Position
 from recmill.data.stream.ahead import Background, Coming, EagerPool, LazyPool, Pool, ReadAhead
+from recmill.data.stream.block import Block, Reader, StreamSegment
 from recmill.data.stream.lanes import Lanes, compile_deal
-from recmill.data.stream.text_reader import Block
 from recmill.errors import DataError
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64, rng, stream_key
@@ -66,43 +64,7 @@ class Part:
     size: int = 1
 
 
-class HasPath(Protocol):
-    """Something that came from a file."""
-
-    @property
-    def path(self) -> Path:
-        """Of the file."""
-
-
-class Stretch(Protocol):
-    """Rows of a file that lie side by side: a Segment of text or a RowSegment."""
-
-    @property
-    def source(self) -> HasPath:
-        """The file."""
-
-    @property
-    def extent(self) -> int:
-        """How long it is, in the units in which `part` cuts it."""
-
-    def part(self, start: int, stop: int) -> Self:
-        """The rows that begin in a part of it."""
-
-    def fetch(self) -> None:
-        """Ask the system to read it from the disk, without waiting for it."""
-
-
-class Reader(Protocol):
-    """Reads stretches of one kind; may be shared by threads."""
-
-    def read(self, segments: Sequence[Any]) -> Block:
-        """The rows of some stretches, in their order."""
-
-    def room_for(self, num_rows: int) -> Columns:
-        """Columns of that many rows, not yet filled."""
-
-
-S = TypeVar("S", bound=Stretch)
+S = TypeVar("S", bound=StreamSegment)
 
 
 class Blocks(Generic[S]):
@@ -180,7 +142,7 @@ class Stream:
     def __init__(
         self,
         reader: Reader,
-        segments: Sequence[Stretch],
+        segments: Sequence[StreamSegment],
         order: Order,
         *,
         start: Position | None = None,
@@ -195,7 +157,6 @@ class Stream:
         self._is_alone = part.size == 1
         self._start = start or Position((Cursor(),) * len(self._lanes))
         self._lookahead = max(1, 2 * ahead.threads // len(order.lanes))
-        self.blocked_s = 0.0  # how long the consumer waited for the latest batch
         self.trailing_skipped = 0  # bad lines behind the last batch
         self._is_closed = False
         self._pool: Pool = EagerPool(ahead.threads) if ahead.batches else LazyPool(ahead.threads)
@@ -217,14 +178,11 @@ class Stream:
     def __next__(self) -> Batch:
         if self._is_closed:
             raise StopIteration
-        asked = time.perf_counter()
         try:
-            batch = next(self._batches)
+            return next(self._batches)
         except BaseException:
             self.close()
             raise
-        self.blocked_s = time.perf_counter() - asked
-        return batch
 
     def __enter__(self) -> Self:
         return self
@@ -253,14 +211,14 @@ class Stream:
                 yield Batch(columns, position, pending_skipped)
                 num_batches, num_empty, pending_skipped = num_batches + 1, 0, 0
                 continue
-            # Each lane passed over an epoch of blocks. Once all have passed one and the same epoch, there is no row.
+            # No lane found a row in an epoch of its blocks. Once all are past one and the same epoch, there is none.
             num_empty += 1
             if num_empty > 2 + max(cursor.epoch for cursor in position.cursors) - position.epoch:
                 break
         self.trailing_skipped = pending_skipped
         began_at_start = self._start.cursors == (Cursor(),) * len(self._lanes)
         if num_batches == 0 and began_at_start and self._is_alone:
-            why = "all lines are bad, and were passed over" if pending_skipped else "the files hold no line"
+            why = "all lines are bad, and were ignored" if pending_skipped else "the files hold no line"
             raise DataError(f"there is no row to read in {self._blocks.describe()}: {why}")
 
     def _open_lanes(self) -> Lanes:
@@ -280,7 +238,7 @@ class Stream:
                 piece.fetch()
             yield self._pool.submit(self._read_block, epoch, number, pieces)
 
-    def _read_block(self, epoch: int, number: int, pieces: Sequence[Stretch]) -> Block:
+    def _read_block(self, epoch: int, number: int, pieces: Sequence[StreamSegment]) -> Block:
         """The rows of a block in the order in which they are handed out: shuffled here, while they are in the cache."""
         block = self._reader.read(pieces)
         if self._order.seed is None:

@@ -12,21 +12,19 @@ from numpy.typing import NDArray
 from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
-from recmill.data.logs.parquet_file import RawSource
-from recmill.data.logs.split import count_rows
-from recmill.data.logs.text_file import Segment, Source
-from recmill.data.text.fields import RawColumns, Workspace
-from recmill.data.text.kernel import FULL, ODD_LINE, Layout, count_lines, new_workspace, parse_rows
+from recmill.data.logs.raw_format import complain
+from recmill.data.logs.text_file import Segment
+from recmill.data.logs.text_format import Reject, RowSink, read_lines
+from recmill.data.stream.block import Block, MarkedBlock
+from recmill.data.text.fields import Workspace
+from recmill.data.text.kernel import FULL, WORKSPACE_ROWS, Layout, count_lines, new_workspace, parse_rows
 from recmill.data.text.layout import layout_of
-from recmill.data.text.reference import BadRow, Row, read_row
+from recmill.data.text.reference import BadRow, Row
 from recmill.errors import BadRowError
 from recmill.jit import njit
 from recmill.settings.columns import Schema
 from recmill.settings.data import BadRowPolicy
 from recmill.settings.encoding import Encoding
-
-# So many Criteo rows, their text and all that is noted of them fill 200 KiB: they stay in the second-level cache.
-WORKSPACE_ROWS = 256
 
 
 class Plans(NamedTuple):
@@ -47,14 +45,6 @@ def _read_range(
         encode_rows(work.raw, count, plans.encoder, out, row)
         row += count
     return row, at, status
-
-
-@dataclass(frozen=True)
-class Block:
-    """The encoded rows of a stretch of text, and how many of its lines were passed over."""
-
-    columns: Columns
-    num_skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +77,7 @@ class TextReader:
 
     def read(self, segments: Sequence[Segment]) -> Block:
         """The rows of some segments, in their order."""
-        room = self.room_for(sum(count_rows(segment) for segment in segments))
+        room = self.room_for(sum(segment.count_rows() for segment in segments))
         row, num_skipped = 0, 0
         for segment in segments:
             row, skipped = self.read_into(segment, room, row)
@@ -95,37 +85,33 @@ class TextReader:
         return Block(room.rows(0, row), num_skipped)
 
     def read_into(self, segment: Segment, out: Columns, row: int) -> tuple[int, int]:
-        """Fill `out` from `row` on; returns the row reached and the number of lines passed over."""
-        work = self._workspace_of_thread()
-        source, at, num_skipped = segment.source, segment.start, 0
-        body_stop = source.last_line_start(segment.start, segment.stop)
-        while at < segment.stop:
-            if at < body_stop:
-                row, at, status = _read_range(source.buffer, at, body_stop, self.plans, work, out, row)
-                if status != ODD_LINE:
-                    continue
-            line_end = min(source.line_end(at), segment.stop)
-            raw = self._judge(source, at, line_end)
-            if raw is None:
-                num_skipped += 1
-            else:
-                encode_rows(raw, 1, self.plans.encoder, out, row)
-                row += 1
-            at = line_end + 1
-        return row, num_skipped
+        """Fill `out` from `row` on; the row reached and the number of lines that were ignored."""
 
-    def _judge(self, source: Source, start: int, end: int) -> RawColumns | None:
-        """Let the slow reader read a line: its row, or None if it is bad and bad rows are skipped."""
-        verdict = read_row(source.buffer[start:end].tobytes(), self.schema)
-        if isinstance(verdict, Row):
+        def reject(bad: BadRow, _line: int, at: int) -> None:
+            if self.bad_rows == "fail":
+                raise BadRowError(complain(segment.source, segment.source.line_number(at), bad))
+
+        return self._read_lines(segment, out, row, reject)
+
+    def read_marked(self, segment: Segment) -> MarkedBlock:
+        """The rows of a segment, and all of its bad lines with their places and what is wrong with them."""
+        room, bad = self.room_for(segment.count_rows()), list[tuple[int, str]]()
+        row, num_bad = self._read_lines(segment, room, 0, lambda found, line, _at: bad.append((line, found.describe())))
+        return MarkedBlock(room.rows(0, row), row + num_bad, tuple(bad))
+
+    def _read_lines(self, segment: Segment, out: Columns, first_row: int, reject: Reject) -> tuple[int, int]:
+        buffer, plans, work = segment.source.buffer, self.plans, self._workspace_of_thread()
+
+        def fill(start: int, stop: int, row: int) -> tuple[int, int, int]:
+            reached: tuple[int, int, int] = _read_range(buffer, start, stop, plans, work, out, row)
+            return reached
+
+        def put(found: Row, row: int) -> None:
             raw = self._workspace(1).raw
-            raw.labels[0] = verdict.label
-            raw.numbers[0] = verdict.numbers
-            raw.values[0] = verdict.values
-            return raw
-        if self.bad_rows == "fail":
-            raise BadRowError(complain(source, source.line_number(start), verdict))
-        return None
+            raw.labels[0], raw.numbers[0], raw.values[0] = found.label, found.numbers, found.values
+            encode_rows(raw, 1, plans.encoder, out, row)
+
+        return read_lines(segment, self.schema, RowSink(fill, put, reject), first_row)
 
     def _workspace_of_thread(self) -> Workspace:
         """What every thread keeps from one segment to the next."""
@@ -139,17 +125,11 @@ class TextReader:
         return new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
 
 
-def complain(source: RawSource, line: int, bad: BadRow) -> str:
-    """The place, the thing and the way out."""
-    way_out = "mend the file, or pass --bad-rows skip to count such rows and go on"
-    return f"{source.place(line)}: {bad.describe()} ({way_out})"
-
-
 def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, chunk_bytes: int = 4 << 20) -> Block:
     """All rows of some segments in one piece of memory, parsed by several threads."""
     chunks = [chunk for segment in segments for chunk in segment.cut(chunk_bytes)]
     with ThreadPoolExecutor(threads) as pool:
-        counts = list(pool.map(count_rows, chunks))
+        counts = list(pool.map(Segment.count_rows, chunks))
         first_rows = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).tolist()
         room = reader.room_for(first_rows[-1])
         ends = list(pool.map(lambda chunk, first: reader.read_into(chunk, room, first), chunks, first_rows[:-1]))

@@ -5,8 +5,8 @@
    lines before it looks at one.
 3. Then it gathers the fields, row by row, as raw words; and decodes them, column type by column type, in loops without
    a branch. It writes numbers (NaN = missing) and 64-bit category values.
-4. Rows that are plainly right it accepts. At anything else it stops and gives the line back: `rows.read_row`, slow and
-   obvious, decides what it is.
+4. Rows that are plainly right it accepts. At anything else it stops and gives the line back: `reference.read_row`, slow
+   and obvious, decides what it is.
 """
 
 from typing import Any, NamedTuple
@@ -26,6 +26,8 @@ QUOTE = np.uint8(34)
 FINISHED, FULL, ODD_LINE = range(3)
 
 MAX_LINE_BYTES = 1 << 20
+# So many Criteo rows, their text and all that is noted of them fill 200 KiB: they stay in the second-level cache.
+WORKSPACE_ROWS = 256
 _PADDING = 64  # how far behind its range the kernel reads: it looks at 64 bytes at a time
 
 

@@ -8,26 +8,22 @@ from typing import Self
 
 from recmill.data.batch import Position
 from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.logs.formats import FORMATS
 from recmill.data.logs.opening import open_splits
-from recmill.data.logs.parquet_file import ParquetSegment, RawSegment
-from recmill.data.logs.split import count_rows
+from recmill.data.logs.raw_format import RawSegment, complain
 from recmill.data.prepared.directory import Prepared
 from recmill.data.stream.ahead import ReadAhead
+from recmill.data.stream.block import Reader, StreamSegment
 from recmill.data.stream.multi_hot import MultiHotReader, MultiHotTables
-from recmill.data.stream.parquet_reader import build_reader
-from recmill.data.stream.stream import Order, Part, Reader, Stream, Stretch, compile_kernels
-from recmill.data.stream.text_reader import complain
-from recmill.data.text.kernel import count_lines
-from recmill.data.text.reference import BadRow, read_row
+from recmill.data.stream.raw_reader import build_reader
+from recmill.data.stream.stream import Order, Part, Stream, compile_kernels
 from recmill.errors import BadRowError, ConfigError
 from recmill.files import has_manifest
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.data import SPLIT_NAMES, DataConfig, SplitName
 
-_SAMPLE_BYTES = 1 << 20
-# Blocks of an evaluation, which does not shuffle: large ones cost less.
-_EVALUATION_BYTES, _EVALUATION_ROWS = 1 << 20, 1 << 12
+_EVALUATION_ROWS = 1 << 12  # in a block of an evaluation, which does not shuffle: large ones cost less
 _SURELY_MORE = 4  # an estimate is not wrong by that factor
 
 
@@ -36,9 +32,8 @@ class RawRows:
 
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
-        is_text = data.schema_of_rows.format == "text"
-        self.training_extent = data.block_bytes if is_text else data.block_rows
-        self.evaluation_extent = _EVALUATION_BYTES if is_text else _EVALUATION_ROWS
+        raw_format = FORMATS[data.schema_of_rows.format]
+        self.training_extent, self.evaluation_extent = raw_format.training_extent(data), raw_format.evaluation_extent
         if not data.schema_of_rows.has_label:
             raise ConfigError(
                 f"schema {data.schema_of_rows.name} has no label column; a model is trained to predict it"
@@ -58,11 +53,11 @@ class RawRows:
 
     def estimate_rows(self, split: SplitName) -> int:
         """About how many rows a split has: of text, from the lines in the first MiB of each of its files."""
-        return sum(_estimate_rows(segment) for segment in self._splits.of(split))
+        return sum(segment.estimate_rows() for segment in self._splits.of(split))
 
     def count_rows(self, split: SplitName) -> int:
         """How many lines a split has; all of it is read."""
-        return sum(count_rows(segment) for segment in self._splits.of(split))
+        return sum(segment.count_rows() for segment in self._splits.of(split))
 
     def close(self) -> None:
         """Give the mapped files back."""
@@ -93,7 +88,7 @@ class PreparedRows:
                 )
         self.reader = self._prepared.reader if facts.multi_hot else _widened(self._prepared.reader, data)
 
-    def segments(self, split: SplitName) -> Sequence[Stretch]:
+    def segments(self, split: SplitName) -> Sequence[StreamSegment]:
         """The rows of a split."""
         return self._prepared.segments(split)
 
@@ -205,14 +200,11 @@ def refuse_other_tables(data: DataConfig, table_rows: tuple[int, ...], what: str
 
 
 def refuse_first_lines(segments: Sequence[RawSegment], schema: Schema) -> None:
-    """Complain about text whose first lines are no rows of the schema: columns are missing, or it is another file."""
+    """Complain about files whose first lines are no rows of the schema: columns are missing, or it is another file."""
     for segment in segments:
-        if isinstance(segment, ParquetSegment) or segment.num_bytes == 0:
-            continue
-        source, start = segment.source, segment.start
-        verdict = read_row(source.buffer[start : source.line_end(start)].tobytes(), schema)
-        if isinstance(verdict, BadRow):
-            raise BadRowError(complain(source, source.line_number(start), verdict))
+        bad = FORMATS[schema.format].check_first(segment, schema)
+        if bad is not None:
+            raise BadRowError(complain(segment.source, segment.source.line_number(segment.start), bad))
 
 
 def refuse_large_batch(config: TrainConfig, inputs: Inputs) -> None:
@@ -226,13 +218,3 @@ def refuse_large_batch(config: TrainConfig, inputs: Inputs) -> None:
             f"data.global_batch = {batch:,} is more than the {num_rows:,} rows there are to train on, so that no step "
             f"would have a full batch; set data.global_batch={max(1, num_rows)} or less, or give more data"
         )
-
-
-def _estimate_rows(segment: RawSegment) -> int:
-    if isinstance(segment, ParquetSegment):
-        return segment.extent
-    sample_stop = min(segment.start + _SAMPLE_BYTES, segment.stop)
-    if sample_stop == segment.start:
-        return 0
-    lines = int(count_lines(segment.source.buffer, segment.start, sample_stop))
-    return max(1, round(lines * segment.num_bytes / (sample_stop - segment.start)))

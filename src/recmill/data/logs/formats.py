@@ -1,0 +1,33 @@
+"""The formats of raw files: a table with one line for each, and which of them a file name speaks of."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from recmill.data.logs.parquet_file import ParquetFormat
+from recmill.data.logs.raw_format import RawFormat
+from recmill.data.logs.text_file import COMPRESSED
+from recmill.data.logs.text_format import TextFormat
+from recmill.errors import ConfigError
+from recmill.settings.columns import Format
+
+FORMATS: dict[Format, RawFormat[Any]] = {
+    "text": TextFormat(),
+    "parquet": ParquetFormat(),
+}
+# What may stand behind the name of a file: how text is packed, or the format.
+SUFFIXES = (*COMPRESSED, *(suffix for known in FORMATS.values() for suffix in known.suffixes))
+
+
+def format_named(path: Path) -> Format | None:
+    """The format that the ending of a file's name belongs to; None if it tells nothing."""
+    return next((name for name, known in FORMATS.items() if path.suffix in known.suffixes), None)
+
+
+def infer_schema(paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
+    """A first schema file for files of one format; those whose names tell nothing are text."""
+    found = {format_named(path) for path in paths}
+    if len(found) > 1:
+        title = next(FORMATS[known].title for known in found if known is not None)
+        raise ConfigError(f"some of the files are {title} and some are not; a schema is for one format")
+    return FORMATS[found.pop() or "text"].infer(paths, name=name, label=label)
