@@ -6,7 +6,7 @@
     run.results.test.auroc
     rm.load("runs/first").predict("new_rows.tsv")
 
-Every verb of the command line is a function here. Names are imported when they are first used.
+What the verbs of the command line do with data and models, functions do here. Names are imported when first used.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recmill.api.data import audit, prepare, prepare_events, synth
     from recmill.api.evaluate import Evaluated, evaluate
     from recmill.api.plan import RunPlan, plan
-    from recmill.api.predict import recommend
+    from recmill.api.predict import predict, recommend
     from recmill.api.results import Results, SplitResult
     from recmill.api.run import Run
     from recmill.api.train import train
@@ -53,6 +53,7 @@ _HOME = {
     "evaluate": "recmill.api.evaluate",
     "load": "recmill.serve.model",
     "plan": "recmill.api.plan",
+    "predict": "recmill.api.predict",
     "prepare": "recmill.api.data",
     "prepare_events": "recmill.api.data",
     "recommend": "recmill.api.predict",
@@ -84,6 +85,7 @@ __all__ = [
     "evaluate",
     "load",
     "plan",
+    "predict",
     "prepare",
     "prepare_events",
     "recommend",

@@ -18,6 +18,7 @@ from recmill.cli import (
     evaluate,
     launch,
     plan,
+    predict,
     prepare,
     recipes,
     recommend,
@@ -52,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in (
         *(demo, synth, split, schema, audit, prepare, recipes, plan),
-        *(train, launch, evaluate, recommend, checkpoint, bench, doctor),
+        *(train, launch, evaluate, predict, recommend, checkpoint, bench, doctor),
     ):
         verb.add_parser(verbs)
     return parser

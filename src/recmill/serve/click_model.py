@@ -1,19 +1,40 @@
 """A trained click model that predicts new rows."""
 
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
-from recmill.errors import ConfigError
+from recmill.data.prepared.manifest import prepared_kind
+from recmill.errors import ConfigError, DataError
+from recmill.observe.console import ProgressLine, quiet_line
+from recmill.serve.predict import RowReader, Scored, probabilities_of, read_prepared, score_chunks
+from recmill.serve.rows import Rows, opened_rows
+from recmill.serve.table_file import predictions_schema, predictions_table, refuse_table_path, table_writer
 from recmill.serve.weights import FoundWeights
 from recmill.settings.clicks import TrainConfig
+from recmill.settings.data import BadRowPolicy
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.click.assemble import assemble
+from recmill.training.click.inputs import refuse_other_rows
 
 if TYPE_CHECKING:
     from recmill.models.click.own import BuildLayers
+
+
+@dataclass(frozen=True)
+class WrittenPredictions:
+    """How many rows were read, and how many of them have no prediction because they are bad."""
+
+    num_rows: int
+    num_bad: int
 
 
 class ClickModel:
@@ -30,7 +51,7 @@ class ClickModel:
         """The layers: dense features (B, N) and embeddings (B, F, D) to logits (B)."""
         return self._state.model
 
-    def table(self, name: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    def table(self, name: str) -> NDArray[np.float32]:
         """The embeddings of a category column (rows, dimension)."""
         names = [spec.name for spec in self._state.tables.specs]
         if name not in names:
@@ -38,6 +59,60 @@ class ClickModel:
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
             raise ConfigError(f"there is no table {name!r}; {hint}")
         return np.array(self._state.tables.weights(name))
+
+    def predict(self, rows: Rows, *, bad_rows: BadRowPolicy = "fail") -> NDArray[np.float64]:
+        """The probability of a click for every row, in the order of the input; NaN for a bad row that is skipped.
+
+        `rows` are a file or several (text, .gz, .zst, Parquet), a directory of logs or of prepared rows, a polars or
+        pandas frame, a dict of columns, or lines of text. They may have a label, which is not read.
+        """
+        return probabilities_of(self.logits(rows, bad_rows=bad_rows))
+
+    def logits(self, rows: Rows, *, bad_rows: BadRowPolicy = "fail") -> NDArray[np.float32]:
+        """The same before the sigmoid, to the last bit what an evaluation of these rows works out."""
+        with self._scored(rows, bad_rows, ()) as scored:
+            return np.concatenate([np.empty(0, np.float32), *(each.logits for each in scored)])
+
+    def write_predictions(
+        self,
+        rows: Rows,
+        out: str | Path,
+        *,
+        id_columns: Sequence[str] = (),
+        bad_rows: BadRowPolicy = "fail",
+        line: ProgressLine | None = None,
+    ) -> WrittenPredictions:
+        """Write a Parquet or CSV file with a row for every row of the input: its number, some of its columns,
+        probability and logit; where bad rows are skipped, also the error of those that have no prediction.
+        """
+        path, num_rows, num_bad = Path(out), 0, 0
+        refuse_table_path(path)
+        with self._scored(rows, bad_rows, id_columns) as scored, line or quiet_line() as shown:
+            first = next(scored, None)
+            schema = predictions_schema(first, id_columns, with_errors=bad_rows == "skip")
+            with table_writer(path, schema) as writer:
+                each = first
+                while each is not None:
+                    writer.write_table(predictions_table(each, schema, num_rows + 1))
+                    num_rows, num_bad = num_rows + len(each.logits), num_bad + len(each.bad)
+                    if shown.wants_update:
+                        shown.update(f"{num_rows:,} rows predicted")
+                    each = next(scored, None)
+        return WrittenPredictions(num_rows, num_bad)
+
+    @contextmanager
+    def _scored(self, rows: Rows, bad_rows: BadRowPolicy, carry: Sequence[str]) -> Iterator[Iterator[Scored]]:
+        if isinstance(rows, str | Path) and prepared_kind(Path(rows)) is not None:
+            refuse_other_rows(self.config, Path(rows))
+            if carry:
+                raise DataError(
+                    f"{rows} holds prepared rows, which have no column {carry[0]!r} to carry along any more"
+                )
+            yield score_chunks(self._state, read_prepared(Path(rows)))
+            return
+        reader = RowReader(self.config, bad_rows, tuple(carry), threads=len(os.sched_getaffinity(0)))
+        with opened_rows(rows, self.config.data.schema_of_rows) as files:
+            yield score_chunks(self._state, reader.read_files(files))
 
     def __repr__(self) -> str:
         return f"ClickModel({self.config.model.kind}, {self.weights.describe()})"

@@ -1,17 +1,19 @@
 """Tables of results as Parquet or CSV, or as CSV on standard output; a file is absent or complete."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from recmill.errors import ConfigError, DataError
 from recmill.files import finished_file
+from recmill.serve.predict import Scored
 
 STDOUT = Path("-")
 _ENDINGS = (".parquet", ".csv")
@@ -49,3 +51,26 @@ def table_writer(path: Path, schema: Any) -> Iterator[TableWriter]:
         else:
             with pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
                 yield writer
+
+
+def predictions_schema(first: Scored | None, id_columns: Sequence[str], *, with_errors: bool) -> Any:
+    """Of a table of predictions: row, the columns carried along, probability, logit and, if asked for, error."""
+    carried = [_as_array(values).type for values in first.carried] if first else [pa.string() for _ in id_columns]
+    fields = [("row", pa.int64()), *zip(id_columns, carried, strict=True)]
+    fields += [("probability", pa.float64()), ("logit", pa.float32())]
+    return pa.schema([*fields, *([("error", pa.string())] if with_errors else [])])
+
+
+def predictions_table(scored: Scored, schema: Any, first_row: int) -> Any:
+    """Some predictions; a row that has none has nulls, and the reason."""
+    is_bad = np.isnan(scored.logits)
+    columns = [pa.array(np.arange(first_row, first_row + len(scored.logits)))]
+    columns += [_as_array(values) for values in scored.carried]
+    columns += [pa.array(scored.probabilities, mask=is_bad), pa.array(scored.logits, mask=is_bad)]
+    if "error" in schema.names:
+        columns.append(pa.array(scored.reasons, pa.string()))
+    return pa.table(columns, schema=schema)
+
+
+def _as_array(values: Any) -> Any:
+    return values if isinstance(values, pa.Array) else pa.array(values, pa.string())

@@ -214,3 +214,22 @@ def read_sample(path: Path, num_rows: int) -> dict[str, Sample]:
         field.name: Sample(str(field.type), cell_type(field.type), table.column(i).to_pylist())
         for i, field in enumerate(schema)
     }
+
+
+def parquet_names(path: Path) -> list[str]:
+    """The names of the columns of a file."""
+    names: list[str] = open_file(path).schema_arrow.names
+    return names
+
+
+def read_columns(path: Path, names: Sequence[str], start: int, stop: int) -> list[pa.Array]:
+    """Some columns of neighbouring rows, as they are in the file; row groups that do not hold them are not read."""
+    file, first, groups = open_file(path), 0, list[int]()
+    for group in range(file.num_row_groups):
+        num_rows = file.metadata.row_group(group).num_rows
+        if first + num_rows <= start:
+            first += num_rows
+        elif not groups or sum(file.metadata.row_group(g).num_rows for g in groups) + first < stop:
+            groups.append(group)
+    table = file.read_row_groups(groups, columns=list(names)).slice(start - first, stop - start)
+    return [table.column(name).combine_chunks() for name in names]

@@ -13,7 +13,7 @@ from recmill.errors import FailureError
 from recmill.metrics import ClickMetrics, ClickResult
 from recmill.settings.data import DataConfig, SplitName
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import ClickState, forward
+from recmill.training.click.step import ClickState, score_columns
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ def batch_limit(data: DataConfig, split: SplitName) -> int:
     return {"train": 0, "validation": data.max_validation_batches, "test": data.max_test_batches}[split]
 
 
-def refuse_no_numbers(logits: NDArray[np.float32], split: SplitName) -> None:
+def refuse_no_numbers(logits: NDArray[np.float32], of_what: str) -> None:
     """Complain about scores that are none: the weights have grown too large to be multiplied."""
     if np.isnan(logits).any():
         raise FailureError(
-            f"the model scores rows of {split} as nan: its weights have grown beyond all measure; "
+            f"the model scores rows of {of_what} as nan: its weights have grown beyond all measure; "
             "lower the learning rates or look at the data"
         )
 
@@ -66,7 +66,7 @@ def evaluate(state: ClickState, inputs: Inputs, split: SplitName) -> ClickEvalua
     weights = state.average.in_place() if state.average else nullcontext()
     with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
         for batch in islice(stream, max_batches or None):
-            logits = forward(state, batch).numpy()
+            logits = score_columns(state, batch.columns).numpy()
             refuse_no_numbers(logits, split)
             metrics.update(logits, batch.columns.labels)
             num_skipped += batch.num_skipped

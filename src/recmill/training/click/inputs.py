@@ -11,7 +11,7 @@ from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.formats import FORMATS
 from recmill.data.logs.opening import open_splits
 from recmill.data.logs.raw_format import RawSegment, complain
-from recmill.data.prepared.directory import Prepared
+from recmill.data.prepared.directory import Prepared, read_facts
 from recmill.data.stream.ahead import ReadAhead
 from recmill.data.stream.block import Reader, StreamSegment
 from recmill.data.stream.multi_hot import MultiHotReader, MultiHotTables
@@ -38,7 +38,7 @@ class RawRows:
             raise ConfigError(
                 f"schema {data.schema_of_rows.name} has no label column; a model is trained to predict it"
             )
-        vocabulary = _open_vocabulary(config)
+        vocabulary = open_vocabulary(config)
         reader = build_reader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
         self._splits = open_splits(data)
         if data.bad_rows == "fail":
@@ -74,18 +74,12 @@ class PreparedRows:
         self.training_extent = data.block_rows
         self._prepared = Prepared(Path(data.dir), data.access, verify=data.verify)
         facts = self._prepared.facts
-        refuse_other_tables(data, facts.table_rows, f"the rows in {data.dir}")
-        for what, stated, found in (
-            ("encoding", config.encoding, facts.encoding),
-            ("data.first_half", data.first_half, facts.first_half or "validation"),
-            ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
-            ("data.multi_hot", data.multi_hot_rule, facts.multi_hot or data.multi_hot_rule),
-        ):
-            if stated != found:
-                raise ConfigError(
-                    f"{data.dir} was prepared with another setting than this run's: {what} is {found} there and "
-                    f"{stated} here; give the directory with --data, which takes over its settings"
-                )
+        refuse_other_rows(config, Path(data.dir))
+        if data.first_half != (facts.first_half or "validation"):
+            raise ConfigError(
+                f"data.first_half = {data.first_half}, and {data.dir} was prepared with {facts.first_half}; "
+                "leave it out"
+            )
         self.reader = self._prepared.reader if facts.multi_hot else _widened(self._prepared.reader, data)
 
     def segments(self, split: SplitName) -> Sequence[StreamSegment]:
@@ -164,7 +158,8 @@ def _widened(reader: Reader, data: DataConfig) -> Reader:
     return MultiHotReader(reader, MultiHotTables(rule, data.num_table_rows)) if rule else reader
 
 
-def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
+def open_vocabulary(config: TrainConfig) -> Vocabulary | None:
+    """The vocabulary by which raw rows are encoded, if they are encoded by one."""
     directory, is_used = config.data.vocabulary, config.encoding.category == "vocabulary"
     if is_used != bool(directory):
         raise ConfigError(
@@ -176,6 +171,22 @@ def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
     vocabulary = Vocabulary(Path(directory))
     refuse_other_tables(config.data, vocabulary.table_rows, f"the vocabulary in {directory}")
     return vocabulary
+
+
+def refuse_other_rows(config: TrainConfig, directory: Path) -> None:
+    """Complain about a prepared directory whose rows were encoded otherwise than those of a run."""
+    data, facts = config.data, read_facts(directory)
+    refuse_other_tables(data, facts.table_rows, f"the rows in {directory}")
+    for what, stated, found in (
+        ("encoding", config.encoding, facts.encoding),
+        ("the schema's columns", data.schema_of_rows.columns, facts.schema.columns),
+        ("data.multi_hot", data.multi_hot_rule, facts.multi_hot or data.multi_hot_rule),
+    ):
+        if stated != found:
+            raise ConfigError(
+                f"{directory} was prepared with another setting than this run's: {what} is {found} there and "
+                f"{stated} here; give the directory with --data, which takes over its settings"
+            )
 
 
 def refuse_other_tables(data: DataConfig, table_rows: tuple[int, ...], what: str) -> None:

@@ -37,10 +37,10 @@ class ClickState:
         return self.config.data.rows_hash
 
 
-def forward(state: ClickState, batch: Batch) -> Tensor:
-    """The logits (B) of a batch, in float32."""
-    emb_BFD = state.tables.look_up(batch.columns.ids)
-    logits: Tensor = state.model(inputs_of(state.model, batch.columns), emb_BFD)
+def score_columns(state: ClickState, columns: Columns) -> Tensor:
+    """The logits (B) of some rows, in float32."""
+    emb_BFD = state.tables.look_up(columns.ids)
+    logits: Tensor = state.model(inputs_of(state.model, columns), emb_BFD)
     return logits
 
 

@@ -1,0 +1,140 @@
+"""Files of rows to predict: with or without a label, their columns found by name where the file names them.
+
+The columns that a model reads are those of its run. In a file they may come in another order and beside others, if the
+file has names: a header, or Parquet. The label is never read.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.batch import Columns
+from recmill.data.logs.formats import format_named
+from recmill.data.logs.parquet_rows import parquet_names
+from recmill.data.logs.split import find_days, is_day
+from recmill.data.logs.text_file import read_head
+from recmill.errors import DataError
+from recmill.settings.columns import Column, Schema
+
+_HEAD_BYTES = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file, the columns it has, and where those that the model reads are among them."""
+
+    path: Path
+    schema: Schema
+    dense_order: NDArray[np.int64] | None  # None: as the model reads them
+    slot_order: NDArray[np.int64] | None
+
+    def ordered(self, columns: Columns) -> Columns:
+        """Rows of the file with their columns in the model's order."""
+        if self.dense_order is None or self.slot_order is None:
+            return columns
+        dense = np.ascontiguousarray(columns.dense[:, self.dense_order])
+        return columns._replace(dense=dense, ids=np.ascontiguousarray(columns.ids[:, self.slot_order]))
+
+    def refuse_unknown(self, names: Sequence[str]) -> None:
+        """Complain about columns to carry along that the file does not have."""
+        known = [column.name for column in self.schema.columns]
+        for name in names:
+            if name not in known:
+                raise DataError(f"{self.path} has no column {name!r} to carry along; it has {', '.join(known)}")
+
+
+def find_new_files(data: Path) -> list[Path]:
+    """A single file; of a directory, its days in their order or, without any, all files in that of their names."""
+    if data.is_file():
+        return [data]
+    if not data.is_dir():
+        raise DataError(f"there is no file or directory {data}")
+    if any(is_day(path) for path in data.iterdir()):
+        return find_days(data)
+    files = sorted(path for path in data.iterdir() if path.is_file() and not path.name.startswith("."))
+    if not files:
+        raise DataError(f"{data} holds no file")
+    return files
+
+
+def open_new_file(path: Path, schema: Schema) -> NewFile:
+    """What a file of new rows has of the columns that a schema names."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    if format_named(path) == "parquet":
+        found = _parquet_schema(path, schema)
+    elif schema.format == "parquet":
+        raise DataError(f"{path} is text, and the model was trained on Parquet ({schema}); give Parquet, or a frame")
+    else:
+        found = _text_schema(path, schema)
+    return NewFile(path, found, *_orders(found, schema))
+
+
+def _parquet_schema(path: Path, schema: Schema) -> Schema:
+    names = parquet_names(path)
+    read = [column for column in schema.columns if column.role in ("dense", "category")]
+    _refuse_missing(path, [column.name for column in read], names)
+    by_name = {column.name: column.with_({"inner_separator": None}) for column in read}
+    columns = [by_name.get(name) or Column(name=name, role="ignored") for name in names]
+    return Schema(name=schema.name, format="parquet", columns=tuple(columns))
+
+
+def _text_schema(path: Path, schema: Schema) -> Schema:
+    head = read_head(path, _HEAD_BYTES)
+    first = head.split(b"\n", 1)[0].removesuffix(b"\r")
+    unlabelled = tuple(_without_label(column) for column in schema.columns)
+    if not schema.header:
+        return _headless_schema(path, schema, first, unlabelled)
+    if not head:
+        return schema.with_({"columns": unlabelled})
+    names = _split(first.removeprefix(_BYTE_ORDER_MARK), schema)
+    read = {column.name: column for column in schema.columns if column.role in ("dense", "category")}
+    _refuse_missing(path, list(read), names)
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{path}:1: the header names {', '.join(twice)} more than once")
+    return schema.with_({"columns": [read.get(name) or Column(name=name, role="ignored") for name in names]})
+
+
+def _headless_schema(path: Path, schema: Schema, first: bytes, unlabelled: tuple[Column, ...]) -> Schema:
+    """Of a file without names: all columns of the schema, or all but the label."""
+    num_fields, labels = len(_split(first, schema)) if first else len(unlabelled), schema.of_role("label")
+    if num_fields == len(unlabelled):
+        return schema.with_({"columns": unlabelled})
+    if labels and num_fields == len(unlabelled) - 1:
+        return schema.with_({"columns": [column for column in unlabelled if column.name != labels[0].name]})
+    others = f", or {len(unlabelled) - 1} without the label {labels[0].name!r}" if labels else ""
+    raise DataError(
+        f"{path}:1 has {num_fields} fields; {schema} has {len(unlabelled)}{others}. Are the fields separated by "
+        f"{schema.separator!r}?"
+    )
+
+
+def _split(line: bytes, schema: Schema) -> list[str]:
+    """The fields of a line, however many they are."""
+    text = line.decode(errors="replace")
+    return next(csv.reader([text], delimiter=schema.separator), []) if schema.quoted else text.split(schema.separator)
+
+
+def _without_label(column: Column) -> Column:
+    return Column(name=column.name, role="ignored") if column.role == "label" else column
+
+
+def _refuse_missing(path: Path, wanted: Sequence[str], names: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        shown = f"{', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}"
+        raise DataError(f"{path} has no column {shown}, which the model reads; it has {', '.join(names[:40])}")
+
+
+def _orders(found: Schema, schema: Schema) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Where the model's dense columns and slots are among those of a file; None twice if they are in their order."""
+    if found.dense_names == schema.dense_names and found.category_names == schema.category_names:
+        return None, None
+    dense = np.array([found.dense_names.index(name) for name in schema.dense_names], np.int64)
+    slots = np.array([found.slot_names.index(name) for name in schema.slot_names], np.int64)
+    return dense, slots

@@ -1,0 +1,197 @@
+"""Predictions for new rows: read in chunks by several threads, scored in batches, in the order of the input.
+
+Batches have the size that an evaluation has and go on over chunks and files, so that a row has the very logit, to the
+last bit, that an evaluation of the same files gives it. Memory does not grow with the files.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recmill.data.batch import Columns, join_columns
+from recmill.data.logs.formats import FORMATS
+from recmill.data.logs.raw import read_ahead
+from recmill.data.logs.raw_format import RawSegment
+from recmill.data.prepared.directory import Prepared
+from recmill.data.stream.block import LogReader
+from recmill.data.stream.multi_hot import MultiHotTables
+from recmill.data.stream.raw_reader import build_reader
+from recmill.errors import BadRowError
+from recmill.serve.carry import CARRIERS
+from recmill.serve.new_rows import NewFile
+from recmill.settings.clicks import TrainConfig
+from recmill.settings.data import SPLIT_NAMES, BadRowPolicy
+from recmill.training.click.evaluate import refuse_no_numbers
+from recmill.training.click.inputs import open_vocabulary
+from recmill.training.click.step import ClickState, score_columns
+
+CHUNK_BYTES = 4 << 20
+_PREPARED_ROWS = 1 << 15
+
+
+class Chunk(NamedTuple):
+    """Rows of the input as they were read: the good ones encoded, and what is wrong with the others."""
+
+    columns: Columns
+    num_rows: int
+    bad: tuple[tuple[int, str], ...]  # the place among the rows, and the reason
+    carried: Sequence[Any]  # for each column to carry along, its values
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The logits of some rows of the input, in their order; NaN where a row is bad."""
+
+    logits: NDArray[np.float32]
+    bad: tuple[tuple[int, str], ...]
+    carried: Sequence[Any]
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of a click."""
+        return probabilities_of(self.logits)
+
+    @property
+    def reasons(self) -> list[str | None]:
+        """For each row, why it has no prediction."""
+        reasons: list[str | None] = [None] * len(self.logits)
+        for place, reason in self.bad:
+            reasons[place] = reason
+        return reasons
+
+
+def probabilities_of(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """1 / (1 + e^−z), in double precision."""
+    z = logits.astype(np.float64)
+    tail = np.exp(-np.abs(z))
+    return np.where(z >= 0, 1.0, tail) / (1.0 + tail)
+
+
+@dataclass
+class RowReader:
+    """Reads files of new rows by the encoding of a run."""
+
+    config: TrainConfig
+    bad_rows: BadRowPolicy = "fail"
+    carry: Sequence[str] = ()
+    threads: int = 2
+    _multi_hot: MultiHotTables | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        data = self.config.data
+        self._vocabulary = open_vocabulary(self.config)
+        if data.multi_hot_rule is not None:
+            self._multi_hot = MultiHotTables(data.multi_hot_rule, data.num_table_rows)
+
+    def read_files(self, files: Sequence[NewFile]) -> Iterator[Chunk]:
+        """The rows of all files, one behind the other."""
+        for file in files:
+            yield from self._read_file(file)
+
+    def _read_file(self, file: NewFile) -> Iterator[Chunk]:
+        file.refuse_unknown(self.carry)
+        source = FORMATS[file.schema.format].open(file.path, file.schema)
+        try:
+            reader = build_reader(
+                file.schema, self.config.encoding, self._table_rows(file), self.bad_rows, self._vocabulary
+            )
+            reader.compile()
+            parts = source.whole().cut(CHUNK_BYTES)
+            with ThreadPoolExecutor(self.threads) as pool:
+                tasks = (partial(self._read_part, file, reader, part) for part in parts)
+                yield from read_ahead(tasks, pool, 2 * self.threads)
+        finally:
+            source.close()
+
+    def _table_rows(self, file: NewFile) -> tuple[int, ...]:
+        data = self.config.data
+        sizes = dict(zip(data.schema_of_rows.category_names, data.num_table_rows, strict=True))
+        return tuple(sizes[name] for name in file.schema.category_names)
+
+    def _read_part(self, file: NewFile, reader: LogReader, part: RawSegment) -> Chunk:
+        marked = reader.read_marked(part)
+        if marked.bad and self.bad_rows == "fail":
+            place, reason = marked.bad[0]
+            number = part.source.line_number(part.start) + place
+            raise BadRowError(
+                f"{part.source.place(number)}: {reason} (fix the file, or pass --bad-rows skip: such a row gets no "
+                "prediction, and the reason)"
+            )
+        columns = file.ordered(marked.columns)
+        if self._multi_hot is not None:
+            columns = columns._replace(ids=self._multi_hot.widen(columns.ids))
+        return Chunk(columns, marked.num_rows, marked.bad, self._carried(file, part))
+
+    def _carried(self, file: NewFile, part: Any) -> Sequence[Any]:
+        if not self.carry:
+            return ()
+        return CARRIERS[file.schema.format](part, file.schema, self.carry)
+
+
+def read_prepared(directory: Path) -> Iterator[Chunk]:
+    """All rows of a prepared directory: those for training, then validation, then test."""
+    prepared = Prepared(directory)
+    try:
+        for split in SPLIT_NAMES:
+            for segment in prepared.segments(split):
+                for start in range(0, segment.extent, _PREPARED_ROWS):
+                    columns = prepared.reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
+                    yield Chunk(columns, columns.num_rows, (), ())
+    finally:
+        prepared.close()
+
+
+def score_chunks(state: ClickState, chunks: Iterator[Chunk]) -> Iterator[Scored]:
+    """The logits of all rows, chunk by chunk, worked out in batches of the size that an evaluation has."""
+    batch_rows = state.config.data.eval_batch
+    waiting, unscored, ready = deque[Chunk](), list[Columns](), list[NDArray[np.float32]]()
+    state.model.eval()
+    for chunk in chunks:
+        waiting.append(chunk)
+        unscored.append(chunk.columns)
+        while sum(columns.num_rows for columns in unscored) >= batch_rows:
+            rows = join_columns(unscored)
+            ready.append(_score(state, rows.rows(0, batch_rows)))
+            unscored = [rows.rows(batch_rows, rows.num_rows)]
+        yield from _finished(waiting, ready)
+    if unscored and (rows := join_columns(unscored)).num_rows:
+        ready.append(_score(state, rows))
+    yield from _finished(waiting, ready)
+
+
+def _finished(waiting: deque[Chunk], ready: list[NDArray[np.float32]]) -> Iterator[Scored]:
+    """Those of the chunks in front whose rows are all scored; takes them, and their logits, away."""
+    logits = np.concatenate(ready) if ready else np.empty(0, np.float32)
+    at = 0
+    while waiting and len(logits) - at >= waiting[0].columns.num_rows:
+        chunk = waiting.popleft()
+        stop = at + chunk.columns.num_rows
+        yield _with_gaps(chunk, logits[at:stop])
+        at = stop
+    ready[:] = [logits[at:]] if at < len(logits) else []
+
+
+def _with_gaps(chunk: Chunk, logits: NDArray[np.float32]) -> Scored:
+    """The logits of good rows in their places among all rows."""
+    if not chunk.bad:
+        return Scored(logits, (), chunk.carried)
+    is_good = np.ones(chunk.num_rows, bool)
+    is_good[[place for place, _ in chunk.bad]] = False
+    all_logits = np.full(chunk.num_rows, np.nan, np.float32)
+    all_logits[is_good] = logits
+    return Scored(all_logits, chunk.bad, chunk.carried)
+
+
+def _score(state: ClickState, columns: Columns) -> NDArray[np.float32]:
+    with torch.inference_mode():
+        logits: NDArray[np.float32] = score_columns(state, columns).numpy()
+    refuse_no_numbers(logits, "the new data")
+    return logits
