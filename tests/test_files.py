@@ -88,6 +88,13 @@ def test_a_manifest_vouches_for_every_file(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
+@pytest.mark.parametrize("files", ["[]", "null", '"a"', '{"a": 3}'])
+def test_a_manifest_without_a_table_of_files_is_named(tmp_path: Path, files: str) -> None:
+    (tmp_path / "manifest.json").write_text(f'{{"files": {files}}}')
+    with pytest.raises(RunError, match=r"manifest\.json is damaged: `files` is not a table of the files"):
+        read_manifest(tmp_path)
+
+
 def test_what_cannot_fit_is_refused_before_it_is_written(tmp_path: Path) -> None:
     require_free_space(tmp_path / "not" / "yet", 1, "a byte")
     with pytest.raises(DataError, match=r"everything needs about \d+\.\d GiB in .* which has .* GiB free"):

@@ -179,9 +179,11 @@ def read_listing(directory: Path) -> dict[str, Any]:
         raise RunError(f"{directory} is not complete: it has no {MANIFEST}")
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
-        assert isinstance(manifest["files"], dict)
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        files = manifest["files"]
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
+    if not isinstance(files, dict) or not all(isinstance(stated, dict) for stated in files.values()):
+        raise RunError(f"{path} is damaged: `files` is not a table of the files and what is known of them")
     return manifest
 
 

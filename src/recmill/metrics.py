@@ -90,10 +90,10 @@ class ClickMetrics:
                 f"logits of shape {logits.shape} and labels of shape {labels.shape} are not equally long rows"
             )
         logits, labels = np.ascontiguousarray(logits, np.float32), np.ascontiguousarray(labels, np.float32)
-        refused = _find_refused(logits, labels)
-        if refused >= 0:
+        rejected = _find_rejected(logits, labels)
+        if rejected >= 0:
             raise ValueError(
-                f"row {refused} has logit {logits[refused]} and label {labels[refused]}; "
+                f"row {rejected} has logit {logits[rejected]} and label {labels[rejected]}; "
                 "a logit is a number or an infinity, a label 0 or 1"
             )
         start = 0
@@ -228,7 +228,7 @@ class _Run:
         self._file.read(self._first + start, keys)
 
 
-class _Stretch(NamedTuple):
+class _RunRange(NamedTuple):
     """A part of a run."""
 
     run: _Run
@@ -240,32 +240,32 @@ class _Stretch(NamedTuple):
         return self.stop - self.start
 
 
-def _whole(runs: Iterable[_Run]) -> list[_Stretch]:
-    return [_Stretch(run, 0, len(run)) for run in runs]
+def _whole(runs: Iterable[_Run]) -> list[_RunRange]:
+    return [_RunRange(run, 0, len(run)) for run in runs]
 
 
-def _filled(stretches: Iterable[_Stretch]) -> list[_Stretch]:
-    return [stretch for stretch in stretches if stretch.length]
+def _filled(ranges: Iterable[_RunRange]) -> list[_RunRange]:
+    return [part for part in ranges if part.length]
 
 
-def _length(stretches: Iterable[_Stretch]) -> int:
-    return sum(stretch.length for stretch in stretches)
+def _length(ranges: Iterable[_RunRange]) -> int:
+    return sum(part.length for part in ranges)
 
 
-def _count_spilled_wins(clicks: list[_Stretch], others: list[_Stretch], room: Keys) -> int:
+def _count_spilled_wins(clicks: list[_RunRange], others: list[_RunRange], room: Keys) -> int:
     """What `_count_wins` gives, of keys in files, with no more memory than `room`."""
     wins, others_below = 0, 0
-    ranges = [(clicks, others)]  # a stack with the lowest keys on top
-    while ranges:
-        clicks, others = ranges.pop()
+    waiting = [(clicks, others)]  # a stack with the lowest keys on top
+    while waiting:
+        clicks, others = waiting.pop()
         num_clicks, num_others = _length(clicks), _length(others)
         if num_clicks and num_others and num_clicks + num_others > len(room):
-            fullest = max(clicks + others, key=lambda stretch: stretch.length)
+            fullest = max(clicks + others, key=lambda part: part.length)
             pivot = fullest.run[(fullest.start + fullest.stop) // 2]
             click_parts, other_parts = _split(clicks, pivot), _split(others, pivot)
             # the keys that equal the pivot need not be read: they may be more than the memory holds
             below, equal, above = zip(click_parts, other_parts, strict=True)
-            ranges += [above, ([], other_parts[1]), (equal[0], []), below]
+            waiting += [above, ([], other_parts[1]), (equal[0], []), below]
             wins += _length(equal[0]) * _length(equal[1])
         else:
             wins += 2 * others_below * num_clicks
@@ -277,22 +277,22 @@ def _count_spilled_wins(clicks: list[_Stretch], others: list[_Stretch], room: Ke
     return wins
 
 
-def _split(stretches: list[_Stretch], pivot: int) -> tuple[list[_Stretch], list[_Stretch], list[_Stretch]]:
+def _split(ranges: list[_RunRange], pivot: int) -> tuple[list[_RunRange], list[_RunRange], list[_RunRange]]:
     """The parts with keys below, at and above the pivot."""
     below, equal, above = [], [], []
-    for run, start, stop in stretches:
+    for run, start, stop in ranges:
         low = bisect_left(run, pivot, start, stop)
         high = bisect_right(run, pivot, low, stop)
-        below.append(_Stretch(run, start, low))
-        equal.append(_Stretch(run, low, high))
-        above.append(_Stretch(run, high, stop))
+        below.append(_RunRange(run, start, low))
+        equal.append(_RunRange(run, low, high))
+        above.append(_RunRange(run, high, stop))
     return _filled(below), _filled(equal), _filled(above)
 
 
-def _load(stretches: list[_Stretch], room: Keys) -> Keys:
-    """Fill `room` with the keys of some stretches, sorted."""
+def _load(ranges: list[_RunRange], room: Keys) -> Keys:
+    """Fill `room` with the keys of some ranges, sorted."""
     at = 0
-    for run, start, stop in stretches:
+    for run, start, stop in ranges:
         run.read(start, room[at : at + stop - start])
         at += stop - start
     room.sort()
@@ -304,7 +304,7 @@ def _entropy(p: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _find_refused(logits: NDArray[np.float32], labels: NDArray[np.float32]) -> int:
+def _find_rejected(logits: NDArray[np.float32], labels: NDArray[np.float32]) -> int:
     """The first row with a logit of NaN or a label that is neither 0 nor 1; −1 if there is none."""
     for row in range(len(logits)):
         if logits[row] != logits[row] or (labels[row] != 0.0 and labels[row] != 1.0):

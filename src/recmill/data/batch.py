@@ -79,7 +79,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows to train on or to score, the position behind them, and how many bad rows were passed over on the way."""
+    """Rows to train on or to score, the position behind them, and how many bad rows were ignored on the way."""
 
     columns: Columns
     position: Position

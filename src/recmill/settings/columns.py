@@ -128,10 +128,11 @@ class Schema(Settings):
             raise ConfigError(f"schema {self.name} has several labels: {', '.join(self._names('label'))}")
 
     def _refuse_other_format(self) -> None:
-        if self.format == "parquet":
+        if self.format != "text":
             for key in ("separator", "header", "quoted"):
                 if getattr(self, key):
-                    raise ConfigError(f"schema {self.name}: {key} is for text; leave it out of a schema of Parquet")
+                    way_out = f"{key} is for text; leave it out of a schema of {self.format.capitalize()}"
+                    raise ConfigError(f"schema {self.name}: {way_out}")
             return
         if not _can_separate(self.separator):
             raise ConfigError(f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma")

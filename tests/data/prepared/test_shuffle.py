@@ -8,7 +8,7 @@ import pytest
 
 from recmill.data.batch import Columns
 from recmill.data.prepared.npy import NpyLayout
-from recmill.data.prepared.shuffle import Scatter, place_stretches, read_bucket, row_dtype
+from recmill.data.prepared.shuffle import Scatter, place_ranges, read_bucket, row_dtype
 
 LAYOUT = NpyLayout(2, 3)
 ROWS = 500
@@ -25,10 +25,10 @@ def _rows(start: int, stop: int) -> Columns:
 
 def _shuffle(directory: Path, seed: int, cuts: list[int], num_buckets: int, chunk: int = 60) -> Columns:
     bounds = [0, *cuts, ROWS]
-    stretches = list(pairwise(bounds))
-    places = place_stretches(seed, [stop - start for start, stop in stretches], num_buckets)
-    for i in reversed(range(len(stretches))):  # whoever comes first
-        start, stop = stretches[i]
+    ranges = list(pairwise(bounds))
+    places = place_ranges(seed, [stop - start for start, stop in ranges], num_buckets)
+    for i in reversed(range(len(ranges))):  # whoever comes first
+        start, stop = ranges[i]
         scatter = Scatter(directory, seed, start, places[i], row_dtype(LAYOUT))
         for at in range(start, stop, chunk):
             scatter.write(_rows(at, min(at + chunk, stop)))
@@ -47,7 +47,7 @@ def test_every_row_comes_once_and_whole(tmp_path: Path, num_buckets: int) -> Non
         np.testing.assert_array_equal(getattr(shuffled, name), getattr(in_place, name)[order])
 
 
-def test_the_cut_into_stretches_changes_nothing(tmp_path: Path) -> None:
+def test_the_cut_into_ranges_changes_nothing(tmp_path: Path) -> None:
     orders = []
     for i, (cuts, chunk) in enumerate([([], 500), ([1, 2, 400], 60), ([250], 7)]):
         directory = tmp_path / str(i)

@@ -23,7 +23,6 @@ Thinning = Literal["sample", "round"]
 
 EMPTY = MISSING_CATEGORY  # no key equals it: in a column it says that the value is missing
 NUM_CODES = 4
-SLOT_BYTES = 8 + 8 * NUM_CODES
 _FIRST_CAPACITY = 1 << 10
 _SIGN = np.uint64(1 << 63)
 _ONES = np.uint64(2**64 - 1)

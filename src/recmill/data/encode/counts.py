@@ -164,7 +164,7 @@ class PartCensus:
         self._position += len(raw.labels)
         self.num_rows += len(raw.labels)
         self.num_clicks += int(raw.labels.sum(dtype=np.float64))
-        self.smallest = float(np.fmin.reduce(raw.numbers, axis=None, initial=self.smallest))  # passes over NaN
+        self.smallest = float(np.fmin.reduce(raw.numbers, axis=None, initial=self.smallest))  # ignores NaN
 
     def write(self, path: Path) -> None:
         """One file: where the groups of all columns lie, then the entries."""

@@ -1,4 +1,4 @@
-"""Published encodings by name, and what is mended in them."""
+"""Published encodings by name, and what is fixed in them."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -29,7 +29,7 @@ class Preset:
     encoding: Encoding
     vocabulary: VocabularyRule | None
     origin: str
-    mended: str
+    fixed: str  # in the published code, or how this differs from it
     modulo: int | None = None  # without a vocabulary: how many rows the values of every column share
 
 

@@ -39,7 +39,7 @@ def roles_of(schema: EventSchema, rules: EventRules) -> tuple[str, ...]:
 def read_text(
     segment: Segment, schema: EventSchema, roles: tuple[str, ...], bad_rows: BadRowPolicy
 ) -> tuple[pl.DataFrame, int]:
-    """The events of some lines, one column for each role, and how many lines were passed over as bad."""
+    """The events of some lines, one column for each role, and how many lines were ignored as bad."""
     text = segment.source.buffer[segment.start : segment.stop].tobytes()
     frame = _read_plain(text, schema, roles)
     if frame is not None:
@@ -74,7 +74,7 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
         )
     except pl.exceptions.PolarsError:
         return None
-    # polars refuses a field too many and fills up where there are too few: then separators are missing
+    # polars rejects a field too many and fills up where there are too few: then separators are missing
     num_separators = np.count_nonzero(np.frombuffer(text, np.uint8) == ord(schema.separator[0]))
     nulls = frame.null_count().row(0, named=True)
     if num_separators != frame.height * (len(names) - 1) or any(nulls[name] for name in columns):
@@ -100,7 +100,7 @@ class RowRange(NamedTuple):
 def read_parquet(
     rows: RowRange, schema: EventSchema, roles: tuple[str, ...], bad_rows: BadRowPolicy
 ) -> tuple[pl.DataFrame, int]:
-    """The events of some rows, one column for each role, and how many rows were passed over as bad."""
+    """The events of some rows, one column for each role, and how many rows were ignored as bad."""
     columns = [pl.col(getattr(schema, role)).alias(role) for role in roles]
     try:
         frame = pl.scan_parquet(rows.path).select(columns).slice(rows.start, rows.stop - rows.start).collect()

@@ -95,7 +95,7 @@ def _open_parts(job: EventJob, paths: tuple[Path, ...]) -> tuple[EventSchema, li
         if not source.num_bytes:
             continue
         schemas = (choose_schema(source, schemas),)
-        parts += Segment(source, source.rows_start, source.num_bytes).cut(job.part_bytes)
+        parts += source.whole().cut(job.part_bytes)
     return schemas[0], parts
 
 
@@ -309,7 +309,7 @@ def describe(facts: Record, preset: str, rules: EventRules) -> str:
         "are not judged.",
         f"{facts['future_items']:,} items occur in held-out events only ({facts['future_events']:,} events): they have "
         "no id, and who was to be recommended one counts as missed.",
-        f"Events read: {facts['read']:,}; passed over as bad: {facts['skipped_rows']:,}; left by the filters of rows: "
+        f"Events read: {facts['read']:,}; ignored as bad: {facts['skipped_rows']:,}; left by the filters of rows: "
         f"{facts['kept_rows']:,}; repeats dropped: {facts['repeats']:,}; dropped with rare items and users: "
         f"{facts['rare_events']:,}, in {facts['filter_rounds']} rounds.",
         "",

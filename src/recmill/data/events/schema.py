@@ -1,22 +1,18 @@
 """Events of users and items: which columns of a file say what, the published layouts by name, and the slow reader.
 
 The fast reader (`interactions.py`) takes plain files; what it stumbles over is read again here, line by line, and
-accepted or refused by file, line and value.
+accepted or rejected by file, line and value.
 """
 
 import csv
 import re
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from recmill.data.logs.text_file import Source
 from recmill.errors import BadRowError, DataError
 from recmill.settings.events import EventSchema
 
-IdKind = Literal["int", "string"]
-Order = Literal["time", "file", "item"]
-# last: what leave_one_out tests on, with the validation events to learn from too
-Split = Literal["leave_one_out", "last", "time"]
 _INT = re.compile(r"[+-]?[0-9]+")
 _SHOWN = 60
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -88,7 +84,7 @@ class BadEvent(NamedTuple):
         """The error that names it."""
         return BadRowError(
             f"{path}{separator}{self.number}{self.reason} "
-            "(mend the file, or pass --bad-rows skip to count such rows and go on)"
+            "(fix the file, or pass --bad-rows skip to count such rows and go on)"
         )
 
 

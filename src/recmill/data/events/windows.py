@@ -68,7 +68,7 @@ class Sequences(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Stretches of the events."""
+    """Ranges of the events."""
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
@@ -268,7 +268,7 @@ class WindowStream:
         self._permutation = lru_cache(maxsize=2)(self._permute)  # a batch lies in one epoch or at the seam of two
         cursor = start.cursors[0] if start else Cursor()
         self._spent = cursor.epoch * self.num_windows + cursor.row
-        self.trailing_skipped = 0  # bad rows were refused when the events were prepared
+        self.trailing_skipped = 0  # bad rows were rejected when the events were prepared
 
     def __iter__(self) -> Iterator[SequenceBatch]:
         return self

@@ -1,4 +1,4 @@
-"""Which lines are for training, validation and test; refuses any line in two of them."""
+"""Which lines are for training, validation and test; rejects any line in two of them."""
 
 import re
 from collections.abc import Callable, Sequence

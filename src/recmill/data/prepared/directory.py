@@ -110,7 +110,7 @@ def describe(facts: Facts) -> str:
         f"Preset `{facts.preset}`, stored as {facts.store}, "
         + (f"training rows shuffled with seed {facts.seed}." if facts.seed is not None else "rows in file order."),
         *(_describe_selection(facts.selection) if facts.selection else ()),
-        f"Lines passed over as bad: {facts.num_skipped:,}.",
+        f"Lines ignored as bad: {facts.num_skipped:,}.",
         "",
         "| subset | rows | clicks | click rate |",
         "|---|---|---|---|",

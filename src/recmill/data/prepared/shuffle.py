@@ -1,7 +1,7 @@
 """A global shuffle in two passes of bounded memory.
 
-1. A row goes to a bucket that depends on the seed and its number alone, so how many rows of any stretch go to which
-   bucket is known before one is read: every stretch has its own place in every bucket, whoever gets there first.
+1. A row goes to a bucket that depends on the seed and its number alone, so how many rows of any range go to which
+   bucket is known before one is read: every range has its own place in every bucket, whoever gets there first.
 2. Each bucket fits into memory, is shuffled there, and written to its place in the result.
 """
 
@@ -32,8 +32,8 @@ def buckets_of(seed: int, first_row: int, num_rows: int, num_buckets: int) -> ND
     return buckets
 
 
-def place_stretches(seed: int, lengths: Sequence[int], num_buckets: int) -> NDArray[np.int64]:
-    """(stretch, bucket): where a stretch's rows begin in each bucket; the last line holds the sizes of the buckets."""
+def place_ranges(seed: int, lengths: Sequence[int], num_buckets: int) -> NDArray[np.int64]:
+    """(range, bucket): where a range's rows begin in each bucket; the last line holds the sizes of the buckets."""
     places = np.zeros((len(lengths) + 1, num_buckets), np.int64)
     first_row = 0
     for i, length in enumerate(lengths):
@@ -65,7 +65,7 @@ def unpack(rows: NDArray[np.void]) -> Columns:
 
 
 class Scatter:
-    """Deals the rows of one stretch to the bucket files."""
+    """Deals the rows of one range to the bucket files."""
 
     def __init__(
         self, directory: Path, seed: int, first_row: int, places: NDArray[np.int64], dtype: np.dtype[np.void]

@@ -10,7 +10,7 @@ from recmill.data.batch import Columns
 from recmill.data.logs.split import is_day
 from recmill.data.prepared.npy import NpyFile, NpyLayout
 from recmill.data.prepared.npz import MultiHotFile
-from recmill.data.prepared.shuffle import Scatter, place_stretches, read_bucket, row_dtype
+from recmill.data.prepared.shuffle import Scatter, place_ranges, read_bucket, row_dtype
 from recmill.data.prepared.stages import Record
 from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.settings.data import SPLIT_NAMES, SplitName
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from recmill.data.prepared.parquet import ParquetFileWriter
 
 # Rows of a file that belong to a subset: the file's name, and from which row to which.
-Stretch = tuple[str, int, int]
-Subsets = dict[SplitName, list[Stretch]]
+FileRange = tuple[str, int, int]
+Subsets = dict[SplitName, list[FileRange]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Buckets:
         lengths = [output.num_rows if output.subset == "train" else 0 for output in outputs]
         total_bytes = sum(lengths) * self._dtype.itemsize
         num_buckets = max(1, -(-total_bytes // shuffle.bucket_bytes))
-        places = place_stretches(shuffle.seed, lengths, num_buckets)
+        places = place_ranges(shuffle.seed, lengths, num_buckets)
         self._places, self.sizes = places[:-1], places[-1].tolist()
         self._first_rows = _running_sums(lengths)
 
@@ -166,11 +166,11 @@ class NpySink:
         """Rows of the arrays, neighbours joined."""
         subsets: Subsets = {name: [] for name in SPLIT_NAMES}
         for name, first, output in zip(self._names, self._first_rows, self._outputs, strict=True):
-            stretches = subsets[output.subset]
-            if stretches and stretches[-1][0] == name and stretches[-1][2] == first:
-                stretches[-1] = (name, stretches[-1][1], first + output.num_rows)
+            ranges = subsets[output.subset]
+            if ranges and ranges[-1][0] == name and ranges[-1][2] == first:
+                ranges[-1] = (name, ranges[-1][1], first + output.num_rows)
             else:
-                stretches.append((name, first, first + output.num_rows))
+                ranges.append((name, first, first + output.num_rows))
         return subsets
 
     def close(self) -> None:

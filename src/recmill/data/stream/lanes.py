@@ -81,7 +81,7 @@ class Lanes:
         return Position(tuple(map(Cursor._make, self._cursors.tolist())))
 
     def deal(self, out: Columns) -> tuple[int, int]:
-        """Fill `out` with every lane's share; how many rows there were, and how many bad lines were passed over.
+        """Fill `out` with every lane's share; how many rows there were, and how many bad lines were ignored.
 
         Fewer than all come at the end, and when a whole epoch of a lane holds no row.
         """

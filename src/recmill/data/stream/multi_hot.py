@@ -56,7 +56,7 @@ class _Widening(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def _widen(ids: NDArray[np.int64], plan: _Widening, wide: NDArray[np.int64]) -> None:
-    """An id outside its table is repeated, for the tables to refuse."""
+    """An id outside its table is repeated, for the tables to reject."""
     for row in range(ids.shape[0]):
         for column in range(ids.shape[1]):
             first, others, found = plan.first_slots[column], plan.sizes[column] - 1, ids[row, column]

@@ -43,7 +43,7 @@ class ChainSpec(Settings):
     rules: int = 2
 
     def model_post_init(self, _context: object) -> None:
-        """Refuse what cannot be a world."""
+        """Reject what cannot be a world."""
         if self.users < 1:
             raise ConfigError(f"users = {self.users} is rejected: give at least 1")
         if not 3 <= self.min_length <= self.max_length:

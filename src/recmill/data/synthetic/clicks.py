@@ -43,7 +43,7 @@ class SynthSpec(Settings):
     click_rate: float = 0.25
 
     def model_post_init(self, _context: object) -> None:
-        """Refuse what cannot be a world."""
+        """Reject what cannot be a world."""
         if self.days < 1:
             raise ConfigError(f"days = {self.days} is rejected: a log has at least 1 day")
         if not self.days <= self.rows < _FIRST_SAMPLE_ROW:

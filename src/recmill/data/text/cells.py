@@ -3,7 +3,7 @@
 1. A column is `Numbers`, `Texts` or `Lists` of these. Whoever reads a format makes such arrays of it.
 2. Every item of a category column becomes a 64-bit value, or is none (null, or without a byte), or is bad.
 3. Of a list, and of a text that an inner separator takes apart, the first values fill the slots of the row.
-4. What the kernels do not accept goes to `rows.py`, as fields of text do; the row is bad if that refuses it.
+4. What the kernels do not accept goes to `reference.py`, as fields of text do; the row is bad if that rejects it.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-# What an item of a category is: a value, nothing, something for rows.py to judge, or refused by it.
+# What an item of a category is: a value, nothing, something for reference.py to decide, or rejected by it.
 VALUE, NONE, ODD, BAD = range(4)
 _PADDING = 32  # kernels load eight bytes at a time, and up to 17 behind the begin of a number
 
@@ -155,9 +155,9 @@ def _read_items(items: Numbers | Texts, column: Column) -> tuple[Words, NDArray[
     _read_texts(items, SEVERAL_KINDS[column.kind], column.is_several, values, states)
     for i in np.flatnonzero(states == ODD):
         field = items.data[items.begins[i] : items.ends[i]].tobytes()
-        is_refused = complaint_of_one(field, column) is not None
-        states[i] = BAD if is_refused else VALUE
-        values[i] = 0 if is_refused else category_value(field, column)
+        is_rejected = complaint_of_one(field, column) is not None
+        states[i] = BAD if is_rejected else VALUE
+        values[i] = 0 if is_rejected else category_value(field, column)
     return values, states
 
 

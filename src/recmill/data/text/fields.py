@@ -47,7 +47,7 @@ class FieldRun(NamedTuple):
 
 
 class Text(NamedTuple):
-    """The bytes, and where the stretch of lines begins that is parsed at once."""
+    """The bytes, and where the lines begin that are parsed at once."""
 
     buffer: NDArray[np.uint8]
     start: int
@@ -66,11 +66,11 @@ class RawColumns(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Room for a stretch of lines while they are parsed, and the raw columns that come of it."""
+    """Room for some lines while they are parsed, and the raw columns that come of it."""
 
     raw: RawColumns
     digits: NDArray[np.uint64]  # (R, dense): the digits of integers, not yet decoded
-    field_ends: NDArray[np.int32]  # −1, then where each field ends, counted from the start of the stretch
+    field_ends: NDArray[np.int32]  # −1, then where each field ends, counted from the start of these lines
     fields_upto: NDArray[np.int64]  # 0, then how many fields end with each line
 
 

@@ -120,7 +120,7 @@ def complaint_of_one(field: bytes, column: Column) -> str | None:
     if column.kind == "float":
         is_finite = _FLOAT.fullmatch(field) and np.isfinite(float(field))
         return None if is_finite else "not a finite decimal number"
-    digits = field.lstrip(b"-0")  # Python refuses to convert thousands of digits, be they zeros
+    digits = field.lstrip(b"-0")  # Python does not convert thousands of digits, be they zeros
     is_int64 = _INTEGER.fullmatch(field) and len(digits) <= 19 and int(digits or b"0") <= _INT64_MAX
     if not is_int64:
         return "not an integer of 64 bits"
