@@ -5,6 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from recmill.api.evaluate import Weights, evaluate
 from recmill.api.results import Results, SplitResult
 from recmill.errors import RunError
@@ -13,12 +15,22 @@ from recmill.recipes.resolve import Overrides, read_run_config
 from recmill.settings.families import AnyConfig
 
 if TYPE_CHECKING:
-    import polars
-
     from recmill.models.click.own import BuildLayers
     from recmill.serve.click_model import ClickModel
     from recmill.serve.sequence_model import SequenceModel
 
+# The columns that a frame of metrics has in any case.
+_ALWAYS: dict[str, type[pl.DataType]] = {
+    "kind": pl.String,
+    "step": pl.Int64,
+    "time": pl.Float64,
+    "split": pl.String,
+    "epoch": pl.Int64,
+    "rows": pl.Int64,
+    "loss": pl.Float64,
+    "rows_per_s": pl.Float64,
+    "blocked_frac": pl.Float64,
+}
 _RESULTS, _METRICS = "results.json", "metrics.jsonl"
 
 
@@ -48,14 +60,14 @@ class Run:
             raise RunError(f"{self.dir} has no {_RESULTS}: the run is not finished; go on with resume=True")
         return Results(json.loads((self.dir / _RESULTS).read_text()))
 
-    def metrics(self) -> "polars.DataFrame":
+    def metrics(self) -> pl.DataFrame:
         """All records over the steps as a frame: `kind` is train or evaluate; what a record does not have is null."""
-        import polars as pl
-
         path = self.dir / _METRICS
         records: list[dict[str, Any]] = list(map(json.loads, path.read_text().splitlines())) if path.is_file() else []
         flat = [{k: v for k, v in record.items() if not isinstance(v, dict | list)} for record in records]
-        return pl.DataFrame(flat, infer_schema_length=None)
+        frame = pl.DataFrame(flat, infer_schema_length=None)
+        missing = [pl.lit(None, kind).alias(name) for name, kind in _ALWAYS.items() if name not in frame.columns]
+        return frame.with_columns(missing) if records else pl.DataFrame(schema=_ALWAYS)
 
     def evaluate(self, split: str = "test", *, weights: Weights = "best", overrides: Overrides = ()) -> SplitResult:
         """The metrics of some weights on a split."""

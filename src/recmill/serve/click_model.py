@@ -6,17 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from recmill.data.prepared.manifest import prepared_kind
-from recmill.errors import ConfigError, DataError
+from recmill.errors import ConfigError, DataError, RunError
 from recmill.observe.console import ProgressLine, quiet_line
 from recmill.serve.predict import RowReader, Scored, probabilities_of, read_prepared, score_chunks
-from recmill.serve.rows import Rows, opened_rows
+from recmill.serve.rows import Rows, opened_rows, prepared_dir
 from recmill.serve.table_file import predictions_schema, predictions_table, refuse_table_path, table_writer
 from recmill.serve.weights import FoundWeights
 from recmill.settings.clicks import TrainConfig
@@ -73,6 +72,11 @@ class ClickModel:
         with self._scored(rows, bad_rows, ()) as scored:
             return np.concatenate([np.empty(0, np.float32), *(each.logits for each in scored)])
 
+    def recommend(self, history: object = None, *, user: object = None, k: int = 20) -> NoReturn:
+        """A click model has no lists of items."""
+        del history, user, k
+        raise RunError(f"{self!r} predicts clicks and ranks no items; use predict")
+
     def write_predictions(
         self,
         rows: Rows,
@@ -102,13 +106,13 @@ class ClickModel:
 
     @contextmanager
     def _scored(self, rows: Rows, bad_rows: BadRowPolicy, carry: Sequence[str]) -> Iterator[Iterator[Scored]]:
-        if isinstance(rows, str | Path) and prepared_kind(Path(rows)) is not None:
-            refuse_other_rows(self.config, Path(rows))
+        if (directory := prepared_dir(rows)) is not None:
+            refuse_other_rows(self.config, directory)
             if carry:
                 raise DataError(
                     f"{rows} holds prepared rows, which have no column {carry[0]!r} to carry along any more"
                 )
-            yield score_chunks(self._state, read_prepared(Path(rows)))
+            yield score_chunks(self._state, read_prepared(directory))
             return
         reader = RowReader(self.config, bad_rows, tuple(carry), threads=len(os.sched_getaffinity(0)))
         with opened_rows(rows, self.config.data.schema_of_rows) as files:

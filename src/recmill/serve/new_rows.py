@@ -5,6 +5,7 @@ file has names: a header, or Parquet. The label is never read.
 """
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from recmill.data.logs.text_file import read_head
 from recmill.errors import DataError
 from recmill.settings.columns import Column, Schema
 
-_HEAD_BYTES = 1 << 20
+_HEAD_BYTES, _HEAD_LINES = 1 << 20, 100
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -86,13 +87,12 @@ def _parquet_schema(path: Path, schema: Schema) -> Schema:
 
 def _text_schema(path: Path, schema: Schema) -> Schema:
     head = read_head(path, _HEAD_BYTES)
-    first = head.split(b"\n", 1)[0].removesuffix(b"\r")
     unlabelled = tuple(_without_label(column) for column in schema.columns)
     if not schema.header:
-        return _headless_schema(path, schema, first, unlabelled)
+        return _headless_schema(path, schema, head, unlabelled)
     if not head:
         return schema.with_({"columns": unlabelled})
-    names = _split(first.removeprefix(_BYTE_ORDER_MARK), schema)
+    names = _split(head.split(b"\n", 1)[0].removeprefix(_BYTE_ORDER_MARK), schema)
     read = {column.name: column for column in schema.columns if column.role in ("dense", "category")}
     _refuse_missing(path, list(read), names)
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -100,23 +100,25 @@ def _text_schema(path: Path, schema: Schema) -> Schema:
     return schema.with_({"columns": [read.get(name) or Column(name=name, role="ignored") for name in names]})
 
 
-def _headless_schema(path: Path, schema: Schema, first: bytes, unlabelled: tuple[Column, ...]) -> Schema:
-    """Of a file without names: all columns of the schema, or all but the label."""
-    num_fields, labels = len(_split(first, schema)) if first else len(unlabelled), schema.of_role("label")
-    if num_fields == len(unlabelled):
+def _headless_schema(path: Path, schema: Schema, head: bytes, unlabelled: tuple[Column, ...]) -> Schema:
+    """Of a file without names: all columns of the schema, or all but the label, as most of its first lines have."""
+    labels, lines = schema.of_role("label"), head.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]
+    found = Counter(len(_split(line, schema)) for line in lines if line)
+    num_all = len(unlabelled)
+    if not found or found[num_all] > found[num_all - 1]:
         return schema.with_({"columns": unlabelled})
-    if labels and num_fields == len(unlabelled) - 1:
+    if labels and found[num_all - 1]:
         return schema.with_({"columns": [column for column in unlabelled if column.name != labels[0].name]})
-    others = f", or {len(unlabelled) - 1} without the label {labels[0].name!r}" if labels else ""
+    others = f", or {num_all - 1} without the label {labels[0].name!r}" if labels else ""
     raise DataError(
-        f"{path}:1 has {num_fields} fields; {schema} has {len(unlabelled)}{others}. Are the fields separated by "
-        f"{schema.separator!r}?"
+        f"{path}:1 has {len(_split(lines[0], schema))} fields; {schema} has {num_all}{others}. Are they separated "
+        f"by {schema.separator!r}?"
     )
 
 
 def _split(line: bytes, schema: Schema) -> list[str]:
     """The fields of a line, however many they are."""
-    text = line.decode(errors="replace")
+    text = line.decode(errors="replace").removesuffix("\r")
     return next(csv.reader([text], delimiter=schema.separator), []) if schema.quoted else text.split(schema.separator)
 
 

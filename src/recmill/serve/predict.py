@@ -30,8 +30,8 @@ from recmill.serve.new_rows import NewFile
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import SPLIT_NAMES, BadRowPolicy
 from recmill.training.click.evaluate import refuse_no_numbers
-from recmill.training.click.inputs import open_vocabulary
 from recmill.training.click.step import ClickState, score_columns
+from recmill.training.vocabulary import find_vocabulary
 
 CHUNK_BYTES = 4 << 20
 _PREPARED_ROWS = 1 << 15
@@ -87,7 +87,7 @@ class RowReader:
 
     def __post_init__(self) -> None:
         data = self.config.data
-        self._vocabulary = open_vocabulary(self.config)
+        self._vocabulary = find_vocabulary(self.config)
         if data.multi_hot_rule is not None:
             self._multi_hot = MultiHotTables(data.multi_hot_rule, data.num_table_rows)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from recmill.data.prepared.manifest import prepared_kind
 from recmill.errors import DataError
 from recmill.serve.new_rows import NewFile, find_new_files, open_new_file
 from recmill.settings.columns import Schema
@@ -37,7 +38,20 @@ def _as_paths(rows: Rows, schema: Schema, scratch: Path) -> list[Path]:
 def _is_line(text: str, schema: Schema) -> bool:
     """Whether a text is a row, or several, and not the path of a file."""
     has_separator = schema.format == "text" and schema.separator in text
-    return "\n" in text or (has_separator and not Path(text).exists())
+    return "\n" in text or (has_separator and not _is_there(text))
+
+
+def _is_there(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # longer than a name can be, or not a name at all
+        return False
+
+
+def prepared_dir(rows: Rows) -> Path | None:
+    """The prepared directory that the rows are, if they are one."""
+    is_name = isinstance(rows, Path) or (isinstance(rows, str) and "\n" not in rows and _is_there(rows))
+    return Path(rows) if is_name and prepared_kind(Path(rows)) is not None else None
 
 
 def _paths_of_sequence(rows: Sequence[Any], schema: Schema, scratch: Path) -> list[Path]:

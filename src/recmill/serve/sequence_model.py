@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import nn
 
-from recmill.errors import ConfigError
+from recmill.errors import ConfigError, RunError
 from recmill.observe.html import html_table
 from recmill.serve import recommend
 from recmill.serve.table_file import refuse_table_path, table_writer
@@ -75,6 +75,11 @@ class SequenceModel:
     def items(self) -> list[int | str]:
         """All items as the files call them, in the order of the rows of `table`."""
         return self._task.prepared.catalogue.item_names(range(1, self.num_items + 1))
+
+    def predict(self, rows: object, *, bad_rows: str = "fail") -> NoReturn:
+        """A sequence model predicts no clicks."""
+        del rows, bad_rows
+        raise RunError(f"{self!r} ranks items and predicts no clicks; use recommend")
 
     def recommend(
         self,

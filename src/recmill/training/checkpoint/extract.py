@@ -1,6 +1,6 @@
 """One table of a saved state as an array that anything can read, and what its rows stand for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,10 @@ from torch import Tensor
 from recmill.data.encode.entries import form_of, read_entries
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.events.prepare import open_prepared_sequences
-from recmill.data.prepared.manifest import VOCABULARY
 from recmill.data.prepared.parquet import write_entries
 from recmill.embeddings.piece import What
 from recmill.errors import ConfigError, DataError, RunError
-from recmill.files import finished_file, has_manifest, read_manifest, require_free_space
+from recmill.files import finished_file, read_manifest, require_free_space
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.families import SEQUENCE, family_of_tree
@@ -22,6 +21,7 @@ from recmill.settings.sequences import SequenceConfig
 from recmill.settings.tree import Tree, from_tree
 from recmill.training.checkpoint.reshard import refuse_existing
 from recmill.training.checkpoint.saved_state import SavedState, refuse_missing, refuse_unknown_table
+from recmill.training.vocabulary import find_vocabulary
 
 _FLOAT_BYTES = 4
 ITEM = "item"  # what the item vectors of a sequence model are called
@@ -82,7 +82,7 @@ def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
     if family_of_tree(tree) is SEQUENCE:
         return _write_items(tree, path)
     config = from_tree(TrainConfig, tree, where="the settings of the run")
-    vocabulary = _open_vocabulary(config)
+    vocabulary = find_vocabulary(config)
     if vocabulary is None:
         return (
             f"ids were made by {_method_of(config, table)}, from which values cannot be recovered; "
@@ -114,18 +114,3 @@ def _method_of(config: TrainConfig, table: str) -> str:
     """The encoding of a column: its own, or that of the run."""
     columns = {column.name: column.encoding for column in config.data.schema_of_rows.of_role("category")}
     return columns.get(table) or config.encoding.category
-
-
-def _open_vocabulary(config: TrainConfig) -> Vocabulary | None:
-    return next((Vocabulary(directory) for directory in _vocabularies(config)), None)
-
-
-def _vocabularies(config: TrainConfig) -> Iterator[Path]:
-    """Where the vocabulary of a run lies: that of raw rows is named, that of prepared ones is among them."""
-    if config.data.vocabulary:
-        yield Path(config.data.vocabulary)
-    elif config.encoding.category == "vocabulary" and config.data.dir:
-        directory = Path(config.data.dir)
-        if not has_manifest(directory):
-            raise DataError(f"{directory}, whose vocabulary the run used, is no longer a prepared directory")
-        yield directory / VOCABULARY

@@ -22,6 +22,7 @@ from recmill.files import has_manifest
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.data import SPLIT_NAMES, DataConfig, SplitName
+from recmill.training.vocabulary import find_vocabulary
 
 _EVALUATION_ROWS = 1 << 12  # in a block of an evaluation, which does not shuffle: large ones cost less
 _SURELY_MORE = 4  # an estimate is not wrong by that factor
@@ -166,10 +167,9 @@ def open_vocabulary(config: TrainConfig) -> Vocabulary | None:
             f"data.vocabulary is {directory!r} and encoding.category is {config.encoding.category!r}: a vocabulary "
             "needs both; `--vocabulary DIR` takes them over from a directory that `recmill prepare` made"
         )
-    if not is_used:
-        return None
-    vocabulary = Vocabulary(Path(directory))
-    refuse_other_tables(config.data, vocabulary.table_rows, f"the vocabulary in {directory}")
+    vocabulary = find_vocabulary(config)
+    if vocabulary is not None:
+        refuse_other_tables(config.data, vocabulary.table_rows, f"the vocabulary in {directory}")
     return vocabulary
 
 
