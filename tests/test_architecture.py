@@ -17,8 +17,10 @@ MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
 TRAINING = {
     *("training.checkpoint", "training.optimize", "training.loop", "training.click", "training.sequence"),
-    *("training.progress", "training.device", "training.threads", "training.job"),
+    *("training.progress", "training.device", "training.threads", "training.footprint", "training.vocabulary"),
 }
+ENDS = {"data.audit", "data.synthetic", "training.job"}  # what is built on, and not built with
+FAMILIES = {"training.click", "training.sequence"}
 # Who may import whom, besides itself: a package, or a part of one.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -48,30 +50,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.progress": {"data.batch"},
     "training.device": {"errors", "settings"},
     "training.threads": set(),
-    "training.checkpoint": BASE | DATA | {"settings", "embeddings", "training.optimize", "training.progress"},
+    "training.checkpoint": BASE
+    | DATA
+    | {"settings", "embeddings", "training.optimize", "training.progress", "training.vocabulary"},
     "training.optimize": BASE | {"settings", "embeddings"},
     "training.loop": BASE | DATA | {"settings", "observe", "training.checkpoint", "training.progress"},
-    "training.click": BASE
-    | DATA
-    | MODELS
-    | {"settings", "embeddings"}
-    | (TRAINING - {"training.sequence", "training.job"}),
-    "training.sequence": BASE
-    | DATA
-    | MODELS
-    | {"settings", "embeddings"}
-    | (TRAINING - {"training.click", "training.job"}),
-    "training.job": BASE
-    | {"settings", "observe", "models.click"}
-    | (TRAINING - {"training.click", "training.sequence"}),
+    "training.footprint": set(),
+    "training.vocabulary": {"errors", "files", "settings", "data.encode", "data.prepared"},
+    "training.click": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),
+    "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),
+    # a family is chosen by its name, and imported when a job of it is opened
+    "training.job": BASE | {"settings", "observe", "models.click"} | (TRAINING - FAMILIES),
     "recipes": {"errors", "files", "settings", "data.prepared"},
-    "serve": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "embeddings", "recipes"},
+    "serve": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "embeddings", "recipes", "training.job"},
     "launch": BASE | {"observe"},
-    "api": BASE
-    | DATA
-    | MODELS
-    | TRAINING
-    | {"settings", "observe", "recipes", "serve", "data.audit", "data.synthetic"},
+    "api": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "recipes", "serve"} | ENDS,
     "__main__": {"cli"},
     "__init__": {"errors", "settings", "recipes", "serve", "api"},
 }

@@ -14,7 +14,7 @@ from torch import nn
 
 from recmill.errors import ConfigError, DataError, RunError
 from recmill.observe.console import ProgressLine, quiet_line
-from recmill.serve.predict import RowReader, Scored, probabilities_of, read_prepared, score_chunks
+from recmill.serve.predict import NewRowsReader, Scored, probabilities_of, read_prepared, score_chunks
 from recmill.serve.rows import Rows, opened_rows, prepared_dir
 from recmill.serve.table_file import predictions_schema, predictions_table, refuse_table_path, table_writer
 from recmill.serve.weights import FoundWeights
@@ -114,7 +114,7 @@ class ClickModel:
                 )
             yield score_chunks(self._state, read_prepared(directory))
             return
-        reader = RowReader(self.config, bad_rows, tuple(carry), threads=len(os.sched_getaffinity(0)))
+        reader = NewRowsReader(self.config, bad_rows, tuple(carry), threads=len(os.sched_getaffinity(0)))
         with opened_rows(rows, self.config.data.schema_of_rows) as files:
             yield score_chunks(self._state, reader.read_files(files))
 

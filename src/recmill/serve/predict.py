@@ -76,7 +76,7 @@ def probabilities_of(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 @dataclass
-class RowReader:
+class NewRowsReader:
     """Reads files of new rows by the encoding of a run."""
 
     config: TrainConfig
