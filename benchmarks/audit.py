@@ -20,9 +20,10 @@ from benchmarks.report import Report, add_common_options, alternate, median_rati
 from recmill.data.audit.audit import AuditInput, audit_files
 from recmill.data.audit.profile import NUM_TOP_VALUES, QUANTILES
 from recmill.data.audit.report import AuditReport, Limits
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.memory import keep_freed_memory
 from recmill.settings.criteo import CRITEO
+from recmill.settings.synthetic import SynthSpec
 
 
 @dataclass(frozen=True)

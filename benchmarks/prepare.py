@@ -23,8 +23,9 @@ import polars as pl
 from benchmarks.report import Report, Timing, add_common_options, alternate, median_ratio
 from recmill.data.logs.split import find_days, split_by_day
 from recmill.data.prepared.prepare import PrepareJob, prepare
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.settings.criteo import CRITEO
+from recmill.settings.synthetic import SynthSpec
 
 DAYS = 2
 # A child's ru_maxrss would begin with what its parent had resident when it was forked.

@@ -28,11 +28,12 @@ from recmill.data.encode.vocabulary import Vocabulary, VocabularyWriter
 from recmill.data.logs.raw import read_raw
 from recmill.data.logs.text_file import Source
 from recmill.data.stream.text_reader import TextReader, read_all
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.errors import ConfigError, MissingExtra
 from recmill.memory import keep_freed_memory
 from recmill.settings.criteo import CRITEO, PUBLISHED_TABLE_ROWS
 from recmill.settings.encoding import Encoding
+from recmill.settings.synthetic import SynthSpec
 
 
 class Arrays(NamedTuple):

@@ -19,9 +19,10 @@ from typing import Any
 from benchmarks.report import Report
 from benchmarks.under_fire import train_under_fire
 from recmill.data.events.prepare import EventJob, prepare_events
-from recmill.data.synthetic.chains import EVENTS_FILE, ChainSpec, write_chains
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.chains import EVENTS_FILE, write_chains
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.settings.events import EVENT_PRESETS
+from recmill.settings.synthetic import ChainSpec, SynthSpec
 from recmill.training.loop.ledger import read_ledger
 
 CADENCE = (

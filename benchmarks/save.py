@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.report import Report, add_common_options, median_ratio, take_turns
 from benchmarks.train import build_config
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
+from recmill.settings.synthetic import SynthSpec
 from recmill.training.checkpoint.saver import Saver
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs

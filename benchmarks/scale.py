@@ -26,8 +26,9 @@ from typing import Any
 
 from benchmarks.paced import PacedRun
 from benchmarks.report import Report, add_common_options, median_ratio, share_turns, take_turns
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.recipes import find_recipe
+from recmill.settings.synthetic import SynthSpec
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,11 @@ from benchmarks.report import Report, add_common_options, median_ratio, share_tu
 from recmill.data.batch import Batch
 from recmill.data.logs.opening import open_splits
 from recmill.data.prepared.prepare import PrepareJob, prepare
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.recipes.resolve import config as config_of
 from recmill.settings.click_models import CONFIGS
 from recmill.settings.clicks import TrainConfig
+from recmill.settings.synthetic import SynthSpec
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import ClickState, take_step

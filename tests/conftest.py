@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.settings.click_models import DlrmConfig
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import DataConfig
 from recmill.settings.optimizers import DenseOptimizer, TableOptimizer
 from recmill.settings.run import Cadence
+from recmill.settings.synthetic import SynthSpec
 
 LAUNCHER_WORDS = (
     "RANK",

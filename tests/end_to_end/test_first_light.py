@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recmill.data.synthetic.clicks import ClickWorld, SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import ClickWorld, write_criteo
 from recmill.metrics import ClickMetrics, ClickResult
 from recmill.recipes.demo import SYNTH_SCALE
 from recmill.recipes.resolve import config
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.criteo import scaled_table_rows
+from recmill.settings.synthetic import SynthSpec
 from recmill.training.click.inputs import Inputs
 from recmill.training.job import run_job
 from tests.laws.learns import assert_learns

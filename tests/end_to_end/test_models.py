@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from recmill.data.synthetic.clicks import ClickWorld, SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import ClickWorld, write_criteo
 from recmill.metrics import ClickResult
 from recmill.recipes.demo import SYNTH_SCALE
 from recmill.recipes.resolve import config
 from recmill.settings.criteo import scaled_table_rows
+from recmill.settings.synthetic import SynthSpec
 from recmill.training.job import run_job
 from tests.laws.learns import assert_learns
 

@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from recmill.cli.main import main
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
+from recmill.settings.synthetic import SynthSpec
 
 RUN = [sys.executable, "-m", "recmill"]
 

@@ -29,11 +29,13 @@ def synth(
     noise, rules.
     """
     if kind == "criteo":
-        from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+        from recmill.data.synthetic.clicks import write_criteo
+        from recmill.settings.synthetic import SynthSpec
 
         return write_criteo(from_tree(SynthSpec, spec, "synth"), Path(out), overwrite=overwrite)
     if kind == "interactions":
-        from recmill.data.synthetic.chains import ChainSpec, write_chains
+        from recmill.data.synthetic.chains import write_chains
+        from recmill.settings.synthetic import ChainSpec
 
         return write_chains(from_tree(ChainSpec, spec, "synth"), Path(out), overwrite=overwrite)
     raise ConfigError(f"there is no synthetic log {kind!r}; choose from criteo, interactions")

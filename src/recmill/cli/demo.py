@@ -23,9 +23,10 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the log unless it is there, train, print the table."""
-    from recmill.data.synthetic.clicks import SynthSpec, read_world, write_criteo
+    from recmill.data.synthetic.clicks import read_world, write_criteo
     from recmill.recipes.demo import SYNTH_SCALE
     from recmill.recipes.resolve import config
+    from recmill.settings.synthetic import SynthSpec
     from recmill.training.job import run_job
 
     data_dir, run_dir = args.out / "data", args.out / "run"

@@ -51,7 +51,8 @@ def add_interactions_parser(kinds: Verbs) -> None:
 
 def run_interactions(args: argparse.Namespace) -> int:
     """Write the events and say what can be reached."""
-    from recmill.data.synthetic.chains import EVENTS_FILE, ChainSpec, write_chains
+    from recmill.data.synthetic.chains import EVENTS_FILE, write_chains
+    from recmill.settings.synthetic import ChainSpec
     from recmill.settings.tree import from_tree
 
     spec = from_tree(ChainSpec, {name: getattr(args, name) for name in ChainSpec.model_fields}, "synth")
@@ -68,7 +69,8 @@ def run_interactions(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Write the log and say what was written."""
-    from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+    from recmill.data.synthetic.clicks import write_criteo
+    from recmill.settings.synthetic import SynthSpec
     from recmill.settings.tree import from_tree
 
     spec = from_tree(SynthSpec, {name: getattr(args, name) for name in SynthSpec.model_fields}, "synth")

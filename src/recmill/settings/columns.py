@@ -1,6 +1,6 @@
 """Columns, their roles, kinds, encodings and table sizes: the contract between data and models."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -52,31 +52,36 @@ class Column(Settings):
         description="Of a category of several values: how many count, whose rows are summed.",
     )
 
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what makes no sense in this role."""
+    def problems(self) -> Iterator[str]:
+        """What makes no sense in this role."""
         if (self.role, self.kind) not in ROLE_KINDS:
             kinds = [kind for role, kind in ROLE_KINDS if role == self.role]
-            raise ConfigError(f"column {self.name}: a {self.role} cannot be of kind {self.kind}; choose from {kinds}")
-        self._refuse_unless("rows", self.role == "category", "a category column has a table")
+            yield f"column {self.name}: a {self.role} cannot be of kind {self.kind}; choose from {kinds}"
+        yield from self._unless("rows", self.role == "category", "a category column has a table")
         for key in ("inner_separator", "max_values"):
-            self._refuse_unless(key, self.role == "category", "only categories may be several in one field")
+            yield from self._unless(key, self.role == "category", "only categories may be several in one field")
         if self.inner_separator is not None and self.max_values is None:
-            raise ConfigError(
+            yield (
                 f"column {self.name}: inner_separator is {self.inner_separator!r} and max_values is not given; "
                 "a field of several values needs both"
             )
+        yield from self._problems_of_encoding()
+
+    def _problems_of_encoding(self) -> Iterator[str]:
         encodings = {"dense": get_args(DenseTransform), "category": get_args(CategoryTransform)}.get(self.role, ())
         choices = f"choose from {list(encodings)}" if encodings else "only dense and category columns are encoded"
-        self._refuse_unless("encoding", self.encoding in encodings, choices)
-        self._refuse_unless("min", self.encoding == "log(x-min+2)", "only the encoding 'log(x-min+2)' has a minimum")
-        if self.encoding == "log(x-min+2)" and self.min is None:
-            raise ConfigError(f"column {self.name}: the encoding 'log(x-min+2)' needs a minimum; give it as min = ...")
+        yield from self._unless("encoding", self.encoding in encodings, choices)
+        has_minimum = self.encoding == "log(x-min+2)"
+        yield from self._unless("min", has_minimum, "only the encoding 'log(x-min+2)' has a minimum")
+        if has_minimum and self.min is None:
+            yield f"column {self.name}: the encoding 'log(x-min+2)' needs a minimum; give it as min = ..."
         if self.role == "dense":
-            self._refuse_unless("missing", isinstance(self.missing, float), "give the number an empty field stands for")
+            is_number = isinstance(self.missing, float)
+            yield from self._unless("missing", is_number, "give the number an empty field stands for")
         else:
             stand_ins = get_args(MissingCategory) if self.role == "category" else ()
             choices = f"choose from {list(stand_ins)}" if stand_ins else "no value stands for an empty field here"
-            self._refuse_unless("missing", self.missing in stand_ins, choices)
+            yield from self._unless("missing", self.missing in stand_ins, choices)
 
     @property
     def is_several(self) -> bool:
@@ -93,10 +98,10 @@ class Column(Settings):
         """How many bits a category value has at most."""
         return 32 if self.kind == "hex" else 64
 
-    def _refuse_unless(self, key: str, is_right: bool, way_out: str) -> None:
+    def _unless(self, key: str, is_right: bool, way_out: str) -> Iterator[str]:
         value = getattr(self, key)
         if value is not None and not is_right:
-            raise ConfigError(f"column {self.name}: {key} = {value!r} does not go with a {self.role} column; {way_out}")
+            yield f"column {self.name}: {key} = {value!r} does not go with a {self.role} column; {way_out}"
 
 
 class Schema(Settings):
@@ -109,36 +114,36 @@ class Schema(Settings):
     quoted: bool = Field(default=False, description="Fields may stand in double quotes.")
     columns: tuple[Column, ...] = Field(description="The fields of a line, in their order.")
 
-    def model_post_init(self, _context: object) -> None:
-        """Refuse what no file can satisfy."""
-        self._refuse_other_format()
+    def problems(self) -> Iterator[str]:
+        """What no file can satisfy."""
+        yield from self._problems_of_format()
         for column in self.columns:
             inner = column.inner_separator
             if inner is not None and (inner == self.separator or not _can_separate(inner)):
-                raise ConfigError(
+                yield (
                     f"schema {self.name}: {inner!r} cannot separate the values of column {column.name}; "
                     "use a bar or a semicolon, other than what separates fields"
                 )
         if not self.columns:
-            raise ConfigError(f"schema {self.name} names no column; a line has at least one")
+            yield f"schema {self.name} names no column; a line has at least one"
         names = [column.name for column in self.columns]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ConfigError(f"schema {self.name} names {', '.join(sorted(twice))} more than once")
+            yield f"schema {self.name} names {', '.join(sorted(twice))} more than once"
         if len(self._names("label")) > 1:
-            raise ConfigError(f"schema {self.name} has several labels: {', '.join(self._names('label'))}")
+            yield f"schema {self.name} has several labels: {', '.join(self._names('label'))}"
 
-    def _refuse_other_format(self) -> None:
+    def _problems_of_format(self) -> Iterator[str]:
         if self.format != "text":
             for key in ("separator", "header", "quoted"):
                 if getattr(self, key):
                     way_out = f"{key} is for text; leave it out of a schema of {self.format.capitalize()}"
-                    raise ConfigError(f"schema {self.name}: {way_out}")
+                    yield f"schema {self.name}: {way_out}"
             return
         if not _can_separate(self.separator):
-            raise ConfigError(f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma")
+            yield f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma"
         for column in self.columns:
             if column.is_several and column.inner_separator is None:
-                raise ConfigError(
+                yield (
                     f"schema {self.name}: column {column.name} has max_values = {column.max_values} and no "
                     "inner_separator; a field of several values needs both"
                 )

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recmill.data.synthetic.chains import EVENTS_FILE, ChainSpec, plant_rules, write_chains
+from recmill.data.synthetic.chains import EVENTS_FILE, plant_rules, write_chains
 from recmill.errors import ConfigError
+from recmill.settings.synthetic import ChainSpec
 
 
 def read_users(out_dir: Path) -> dict[int, list[int]]:

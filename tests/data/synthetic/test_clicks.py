@@ -13,9 +13,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 from recmill.cli.main import main
 from recmill.data.synthetic import clicks as synthetic
 from recmill.data.synthetic import planted
-from recmill.data.synthetic.clicks import ClickWorld, SynthSpec, read_world, write_criteo
+from recmill.data.synthetic.clicks import ClickWorld, read_world, write_criteo
 from recmill.errors import ConfigError, DataError
 from recmill.settings.criteo import NUM_CATEGORIES, NUM_DENSE, PUBLISHED_TABLE_ROWS, scaled_table_rows
+from recmill.settings.synthetic import SynthSpec
 from recmill.settings.tree import from_tree
 
 SPEC = SynthSpec(rows=40_001, days=3, seed=5)

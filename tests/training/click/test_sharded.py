@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recmill.data.synthetic.clicks import SynthSpec, write_criteo
+from recmill.data.synthetic.clicks import write_criteo
 from recmill.embeddings.piece import What
+from recmill.settings.synthetic import SynthSpec
 from recmill.training.checkpoint.saved_tables import Extent, SavedTables
 from recmill.training.loop.ledger import ENTRY, LEDGER
 from tests.laws.world import CALM, assert_same_world, train_with, try_with

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from recmill.data.events.prepare import EventJob, open_prepared_sequences, prepare_events
-from recmill.data.synthetic.chains import EVENTS_FILE, ChainSpec, ChainWorld, write_chains
+from recmill.data.synthetic.chains import EVENTS_FILE, ChainWorld, write_chains
 from recmill.settings.events import EVENT_PRESETS
 from recmill.settings.sequences import SequenceConfig
+from recmill.settings.synthetic import ChainSpec
 from recmill.settings.tree import from_tree, with_assignments
 from recmill.training.loop.signals import Signals
 from recmill.training.sequence.task import SequenceTask, build_sequence_task

@@ -17,51 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.synthetic.clicks import WORLD_FILE
-from recmill.errors import ConfigError
 from recmill.files import finished_dir, write_atomic
 from recmill.jit import njit, prange, uint64
 from recmill.seeds import mix64, rng, stream_key
-from recmill.settings.tree import Settings
+from recmill.settings.synthetic import LIST_LENGTH, ChainSpec
 
 EVENTS_FILE = "interactions.csv"
-LIST_LENGTH = 10
 _DAY_S = 86_400
 _FIRST_TIME = 1_600_000_000
 _LINES_AT_ONCE = 1 << 18
 _RULE, _NOISE = (uint64(i) << uint64(32) for i in (1, 2))
-
-
-class ChainSpec(Settings):
-    """What makes a world: the same spec gives the same bytes."""
-
-    users: int
-    items: int
-    seed: int = 0
-    min_length: int = 10
-    max_length: int = 30
-    noise: float = 0.2
-    rules: int = 2
-
-    def model_post_init(self, _context: object) -> None:
-        """Reject what cannot be a world."""
-        if self.users < 1:
-            raise ConfigError(f"users = {self.users} is rejected: give at least 1")
-        if not 3 <= self.min_length <= self.max_length:
-            raise ConfigError(
-                f"min_length = {self.min_length} and max_length = {self.max_length} are rejected: a user has at least "
-                "3 events, one to learn from, one to validate and one to test"
-            )
-        if self.items < 2 * self.max_length + LIST_LENGTH:
-            raise ConfigError(
-                f"items = {self.items} is rejected: nobody meets an item twice, so give at least "
-                f"{2 * self.max_length + LIST_LENGTH}"
-            )
-        if not 0 <= self.noise < 1:
-            raise ConfigError(f"noise = {self.noise} is rejected: it is 0 or more and less than 1")
-        if not 1 <= self.rules <= LIST_LENGTH:
-            raise ConfigError(f"rules = {self.rules} is rejected: it is 1 to {LIST_LENGTH}")
-        if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed} is rejected: it is 0 or more")
 
 
 class BestRanking(NamedTuple):

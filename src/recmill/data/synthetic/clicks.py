@@ -20,6 +20,7 @@ from recmill.errors import ConfigError, DataError
 from recmill.files import finished_dir, require_free_space
 from recmill.metrics import ClickMetrics
 from recmill.settings.criteo import CRITEO, scaled_table_rows
+from recmill.settings.synthetic import FIRST_SAMPLE_ROW, SynthSpec
 from recmill.settings.tree import Settings
 
 WORLD_FILE = "world.json"
@@ -30,34 +31,6 @@ METRIC_BYTES = 64 * 2**20  # for each of six accumulators
 
 # Rows behind all that are ever written, from which the bias is found.
 _SAMPLE_ROWS = 200_000
-_FIRST_SAMPLE_ROW = 1 << 62
-
-
-class SynthSpec(Settings):
-    """What makes a world: the same spec gives the same bytes."""
-
-    rows: int
-    days: int
-    seed: int
-    scale: float = 0.001
-    click_rate: float = 0.25
-
-    def model_post_init(self, _context: object) -> None:
-        """Reject what cannot be a world."""
-        if self.days < 1:
-            raise ConfigError(f"days = {self.days} is rejected: a log has at least 1 day")
-        if not self.days <= self.rows < _FIRST_SAMPLE_ROW:
-            raise ConfigError(f"rows = {self.rows} is rejected: {self.days} days take {self.days} to 2^62 − 1 rows")
-        if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed} is rejected: it is 0 or more")
-        if not 0 < self.scale <= 1:
-            raise ConfigError(f"scale = {self.scale} is rejected: it is above 0 and at most 1, Criteo's own size")
-        if not 0.001 < self.click_rate < 0.999:
-            raise ConfigError(f"click_rate = {self.click_rate} is rejected: it is between 0.001 and 0.999")
-
-    def day_rows(self, day: int) -> range:
-        """The rows of a day; days differ by at most one."""
-        return range(self.rows * day // self.days, self.rows * (day + 1) // self.days)
 
 
 class DenseRule(Settings):
@@ -216,7 +189,7 @@ def _find_answer(spec: SynthSpec) -> _Answer:
     """Build the rule and let it have the wanted click rate, over a fixed sample of rows that no file holds."""
     rule = planted.build_rule(spec.seed, spec.scale)
     alone, pairs = np.empty(_SAMPLE_ROWS), np.empty(_SAMPLE_ROWS)
-    planted.draw_logits(rule, _FIRST_SAMPLE_ROW, alone, pairs)
+    planted.draw_logits(rule, FIRST_SAMPLE_ROW, alone, pairs)
     low, high = -50.0, 50.0
     for _ in range(60):
         bias = (low + high) / 2
