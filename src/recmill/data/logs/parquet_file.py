@@ -43,9 +43,7 @@ class DecodedRows(NamedTuple):
         return DecodedRows(self.raw.rows(start, stop), self.flaws[start:stop])
 
     def without_bad(self) -> RawColumns:
-        """The good rows."""
-        if not self.flaws.any():
-            return self.raw
+        """The good rows, copied."""
         kept = self.flaws == 0
         return RawColumns(self.raw.labels[kept], self.raw.numbers[kept], self.raw.values[kept])
 
@@ -239,6 +237,8 @@ class ParquetFormat:
     def read(self, segment: ParquetSegment, _schema: Schema, *, max_bad: int | None = MAX_BAD_LINES) -> RawChunk:
         """The rows of a segment, as views that last until its source is closed, and its bad rows."""
         rows = segment.source.read(segment.start, segment.stop)
+        if not rows.flaws.any():
+            return RawChunk(rows.raw, segment.extent, ())
         places = np.flatnonzero(rows.flaws)[:max_bad]
         found = segment.source.describe((segment.start + places).tolist(), rows.flaws[places].tolist())
         return RawChunk(rows.without_bad(), segment.extent, tuple(zip(places.tolist(), found, strict=True)))
