@@ -168,6 +168,7 @@ def test_sequences_from_events_to_recommendations(tmp_path: Path) -> None:
     assert {"popularity", "markov"} <= run.results.baselines.keys()
     assert list(run.results.rows())[:2] == ["last weights", "best weights"]
     model = rm.load(tmp_path / "next")
+    assert isinstance(model, rm.SequenceModel)
     listed = model.recommend([3, 7], k=10)
     assert len(listed.items) == len(set(listed.items)) == 10
     assert not {3, 7} & set(listed.items)

@@ -77,7 +77,7 @@ def test_former_names_work_and_say_what_to_write() -> None:
     assert (config.masking.mask_prob, config.masking.only_last_prob, config.protocol.filter_seen) == (0.4, 0.1, False)
     assert from_tree(SequenceConfig, tomllib.loads(to_toml(config))) == config, "and are written by their present names"
     with pytest.warns(RenamedSetting):
-        assert Protocol(seen="removed") == Protocol()  # type: ignore[call-arg]
+        assert Protocol(seen="removed") == Protocol()
 
 
 def test_all_mistakes_are_reported_at_once() -> None:

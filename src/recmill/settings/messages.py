@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from recmill.errors import ConfigError
-from recmill.settings.reflect import Section, setting_keys
+from recmill.settings.reflect import Section, other_spellings, setting_keys
 
 _INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _SHOWN = 60  # characters of a value in a message
@@ -17,19 +17,20 @@ _SHOWN = 60  # characters of a value in a message
 
 def explain(error: ValidationError, kind: Section, where: str = "settings", prefix: str = "") -> str:
     """All that pydantic found, a line each: the key, the value, and the nearest setting or the way out."""
-    known = sorted(setting_keys(kind, prefix))
-    return "\n".join(dict.fromkeys(_explain(dict(each), known, where, prefix) for each in error.errors()))
+    known = {key: key for key in sorted(setting_keys(kind, prefix))}
+    words = {**dict(other_spellings(kind, prefix)), **known}
+    return "\n".join(dict.fromkeys(_explain(dict(each), words, where, prefix) for each in error.errors()))
 
 
-def _explain(error: Mapping[str, Any], known: list[str], where: str, prefix: str) -> str:
+def _explain(error: Mapping[str, Any], words: Mapping[str, str], where: str, prefix: str) -> str:
     key = prefix + ".".join(str(part) for part in error["loc"])
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return str(cause)
     value = shown(error["input"])
     if error["type"] == "extra_forbidden":
-        near = _nearest(key, known)
-        hint = f"did you mean {near}?" if near else _describe_neighbours(key, known)
+        near = _nearest(key, words)
+        hint = f"did you mean {near}?" if near else _describe_neighbours(key, sorted(set(words.values())))
         return f"{key} = {value} is not a setting; {hint}"
     if error["type"] == "missing":
         return f"{key} is not set" + (f"; give it with --set {key}=..." if where == "settings" else "")
@@ -45,15 +46,15 @@ def _describe_neighbours(key: str, known: list[str]) -> str:
     return f"there are {', '.join(sorted({name.split('.')[0] for name in known}))}"
 
 
-def _nearest(key: str, known: list[str]) -> str | None:
+def _nearest(key: str, words: Mapping[str, str]) -> str | None:
+    """The setting that was probably meant: of those whose last word is like the key's, the most similar as a whole."""
     plain = _INDEX.sub("#", key)
-    sections = {name.partition(".#")[0] for name in known if ".#" in name}
-    known = [*known, *sections]
-    last_words = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-    near = get_close_matches(plain, known, n=1, cutoff=0.7)
-    near_word = get_close_matches(plain.rsplit(".", 1)[-1], list(last_words), n=1, cutoff=0.7)
-    found = near[0] if near else last_words[near_word[0]] if near_word else None
-    return None if found is None else _reindexed(found, key)
+    sections = {name.partition(".#")[0]: name.partition(".#")[0] for name in words if ".#" in name}
+    names = {**words, **sections}
+    last = {name.rpartition(".")[2] for name in names}
+    alike = set(get_close_matches(plain.rpartition(".")[2], last, n=3, cutoff=0.7))
+    near = get_close_matches(plain, [name for name in names if name.rpartition(".")[2] in alike], n=1, cutoff=0.0)
+    return _reindexed(names[near[0]], key) if near else None
 
 
 def _reindexed(name: str, key: str) -> str:

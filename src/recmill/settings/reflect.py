@@ -21,6 +21,15 @@ def setting_keys(kind: Section, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
+def other_spellings(kind: Section, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The dotted aliases of settings, and the settings they stand for."""
+    for alias, name in getattr(kind, "aliases", {}).items():
+        yield f"{prefix}{alias}", f"{prefix}{name}"
+    for name, info in kind.model_fields.items():
+        for section in sections_in(info.annotation):
+            yield from other_spellings(section, f"{prefix}{name}.")
+
+
 def section_type(kind: Section, key: str, value: object) -> Section | None:
     """The class of the section that a key holds; of several, the one whose `kind` the value names."""
     info = kind.model_fields.get(key)
