@@ -201,13 +201,15 @@ def run_extract(args: argparse.Namespace) -> int:
 
 def run_export(args: argparse.Namespace) -> int:
     """Write the weights alone."""
+    from recmill.serve.weights import run_of
     from recmill.training.checkpoint.reshard import export
     from recmill.training.checkpoint.saved_state import open_state
 
     state = open_state(args.path)
     export(state, args.out)
-    print(f"{args.out}: the weights of {state.directory} (step {state.step:,}); evaluate them with")
-    print(f"recmill evaluate RUN --model {args.out}")
+    print(f"{args.out}: the weights of {state.directory} (step {state.step:,}) and their settings")
+    if (run_dir := run_of(state.directory)) is not None:
+        print(f"next: recmill evaluate {run_dir} --weights {args.out}")
     return 0
 
 

@@ -130,7 +130,8 @@ def describe(manifest: "Record", out_dir: Path, seconds: float) -> str:
     counts = ", ".join(f"{count:,} for {name}" for name, count in rows.items())
     lines = [
         f"{out_dir}: {num_rows:,} rows ({counts}), {stored / 2**20:,.1f} MiB, {num_rows / seconds:,.0f} rows/s",
-        f"tables of {sum(manifest['table_rows']):,} rows; next: recmill train RECIPE --data {out_dir} --run DIR",
+        f"tables of {sum(manifest['table_rows']):,} rows",
+        f"next: recmill train small --data {out_dir} --run runs/{out_dir.name}",
     ]
     if manifest["skipped_rows"]:
         lines.append(f"{manifest['skipped_rows']:,} bad lines ignored")

@@ -90,8 +90,8 @@ def describe(manifest: "Record", out_dir: Path, seconds: float) -> str:
         f"{manifest['train_events']:,} events to learn from, {manifest['validation_users']:,} users to validate and "
         f"{manifest['test_users']:,} to test on; "
         f"order {manifest['rules']['order']}, split {manifest['rules']['split']}",
-        f"next: recmill train sasrec --data {out_dir} --run DIR"
-        + ("" if manifest["validation_users"] else " --set stop.patience=0 --set stop.max_epochs=N"),
+        f"next: recmill train sasrec --data {out_dir} --run runs/{out_dir.name}"
+        + ("" if manifest["validation_users"] else " --set stop.patience=0 --set stop.max_epochs=20"),
     ]
     if manifest["future_items"]:
         lines.append(

@@ -39,7 +39,14 @@ def run_infer(args: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     write_atomic(args.out, text)
-    print(f"{args.out}: look at its guesses, then `recmill train --schema {args.out} ...`", file=sys.stderr)
+    data = args.files[0] if len(args.files) == 1 else args.files[0].parent
+    files = "" if len(args.files) == 1 else f" --set 'data.train_files={[path.name for path in args.files]}'"
+    print(
+        f"{args.out}: look at its guesses, then\n"
+        f"next: recmill train demo --data {data}{files} --schema {args.out} --set data.holdout_frac=0.2 "
+        f"--run runs/{args.out.stem}",
+        file=sys.stderr,
+    )
     return 0
 
 

@@ -63,7 +63,7 @@ def run_interactions(args: argparse.Namespace) -> int:
     )
     print(f"{args.out}: {world.num_events:,} events of {spec.users:,} users, {spec.items:,} items")
     print(f"best possible   {best}")
-    print(f"next: recmill prepare --preset events --data {args.out / EVENTS_FILE} --out DIR")
+    print(f"next: recmill prepare --preset events --data {args.out / EVENTS_FILE} --out {args.out}_sequences")
     return 0
 
 
@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         on_progress=_show_progress(spec.rows) if sys.stderr.isatty() else None,
     )
     print(describe_world(world, args.out, time.perf_counter() - started_s))
+    print(f"next: recmill train demo --data {args.out} --run runs/{args.out.name}")
     return 0
 
 

@@ -213,5 +213,7 @@ def schema_from_tree(tree: Mapping[str, Any], origin: str) -> Schema:
 def read_schema(path: Path) -> Schema:
     """The schema in a TOML file, named after the file unless it gives a name itself."""
     if not path.is_file():
-        raise ConfigError(f"there is no schema file {path}; write a first one with `recmill schema infer FILES`")
+        raise ConfigError(
+            f"there is no schema file {path}; write a first one with `recmill schema infer FILE --out {path}`"
+        )
     return schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))

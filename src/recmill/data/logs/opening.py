@@ -17,7 +17,7 @@ def open_log(path: Path, schema: Schema) -> RawSource:
     if named not in (None, schema.format):
         raise ConfigError(
             f"{path} is {FORMATS[named].title}, and schema {schema.name} is one of {wanted.title}; "
-            f"`recmill schema infer {path.name} --out FILE.toml` writes one that fits, to be given as --schema"
+            f"`recmill schema infer {path} --out {path.stem}.toml` writes one that fits, to be given as --schema"
         )
     return wanted.open(path, schema)
 
