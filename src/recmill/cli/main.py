@@ -62,7 +62,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 2 for a user's mistake, 1 for a failure."""
     calm_threads(os.environ)
-    warnings.showwarning = show_warning
     words = sys.argv[1:] if argv is None else list(argv)
     args = build_parser().parse_args(words, argparse.Namespace(words=words))
     try:
@@ -105,6 +104,7 @@ def show_warning(message: Warning | str, *_where: object, **_more: object) -> No
 
 def run() -> NoReturn:
     """Run the command line and end the process with its status."""
+    warnings.showwarning = show_warning
     status = main()
     from recmill.world import leave  # numpy behind it is not for those who ask for --help
 
