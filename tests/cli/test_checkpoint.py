@@ -7,9 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.test_main import TINY, Command, recmill
-
-__all__ = ["recmill"]  # the fixture
+from tests.cli.command import TINY, Command
 
 
 @pytest.fixture(scope="module")

@@ -4,41 +4,14 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from recmill import settings as recmill_settings
-from recmill.cli.main import SPIN_COUNT, calm_threads, main
-
-TINY = ("--set", "data.table_rows=" + str([50] * 26), "--set", "data.global_batch=100")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    status: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def recmill(capfd: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str | int | Path) -> Outcome:
-        capfd.readouterr()
-        try:
-            status = main([str(word) for word in words])
-        except SystemExit as stopped:  # argparse
-            status = int(stopped.code or 0)
-        captured = capfd.readouterr()
-        return Outcome(status, captured.out, captured.err)
-
-    return run
+from recmill.cli.main import SPIN_COUNT, calm_threads
+from tests.cli.command import TINY, Command
 
 
 def test_help_lists_the_verbs_without_importing_anything_heavy() -> None:

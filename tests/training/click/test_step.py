@@ -6,18 +6,14 @@ from recmill.data.batch import Batch, Columns, Position
 from recmill.errors import FailureError, NonFiniteLoss
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import ClickState, take_step
+from recmill.training.click.step import take_step
 from recmill.training.click.task import ClickTask
 from recmill.training.loop.loop import train
 from recmill.training.optimize.optimizers import refuse_orphans
 from tests.laws.moves import assert_moves_what_it_touches
 from tests.laws.owners import assert_one_owner_each
+from tests.training.click.batches import first_batch
 from tests.training.conftest import OpenRun, Resolve
-
-
-def first_batch(parts: ClickState) -> Batch:
-    with Inputs(parts.config) as inputs, inputs.open_training(None) as stream:
-        return next(stream)
 
 
 @pytest.mark.parametrize(
