@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.command import TINY, Command
+from tests.cli.command import CHECKPOINT_ACTIONS, TINY, Command
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_run_starts_warm_by_an_option(tiny_run: Path, tiny_world_dir: Path, re
     assert "--warm-start" in recmill("train", "--help").out
 
 
-@pytest.mark.parametrize("action", ["ls", "verify", "show", "diff", "reshard", "extract", "export"])
+@pytest.mark.parametrize("action", CHECKPOINT_ACTIONS)
 def test_every_action_explains_itself(action: str, recmill: Command) -> None:
     outcome = recmill("checkpoint", action, "--help")
     assert outcome.status == 0
