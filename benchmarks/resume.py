@@ -7,23 +7,20 @@ differ as sums do, and losses are compared instead.
 """
 
 import argparse
-import json
-import math
 import random
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from tests.laws.compare import compare
+from tests.laws.kill import train_under_fire
 
 from benchmarks.report import Report
-from benchmarks.under_fire import train_under_fire
 from recmill.data.events.prepare import EventJob, prepare_events
 from recmill.data.synthetic.chains import EVENTS_FILE, write_chains
 from recmill.data.synthetic.clicks import write_criteo
 from recmill.settings.events import EVENT_PRESETS
 from recmill.settings.synthetic import ChainSpec, SynthSpec
-from recmill.training.loop.ledger import read_ledger
 
 CADENCE = (
     "cadence.log_every_steps=10",
@@ -49,51 +46,6 @@ MODELS = {
     "bert4rec": ("bert4rec", (*SEQUENCES, *ENGINE, "tables.kind=adam")),
     "spread": ("sasrec", (*SEQUENCES, *ENGINE, "tables.kind=adagrad", "sharding.engine=torchrec")),
 }
-
-
-def state_bytes(run_dir: Path) -> dict[str, bytes]:
-    """All tensors of the final model and of the last checkpoint, which holds the optimizers' states too."""
-    last = max((run_dir / "checkpoints").glob("step_*"))
-    paths = [*(run_dir / "model").glob("*.safetensors"), *last.glob("*.safetensors")]
-    return {str(path.relative_to(run_dir)): path.read_bytes() for path in sorted(paths)}
-
-
-def verdict(run_dir: Path) -> dict[str, Any]:
-    """What a run found out, without its times."""
-    results = json.loads((run_dir / "results.json").read_text())
-    return {name: results[name] for name in ("step", "epoch", "rows", "best", "validation", "test")}
-
-
-def losses(run_dir: Path) -> dict[int, float]:
-    """The mean losses that a run has told, by step."""
-    records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
-    return {record["step"]: record["loss"] for record in records if record["kind"] == "train"}
-
-
-def loss_difference(left_alone: Path, under_fire: Path) -> float:
-    """The largest one, relative; infinite if the runs have not told of the same steps."""
-    expected, actual = losses(left_alone), losses(under_fire)
-    if expected.keys() != actual.keys():
-        return math.inf
-    return max(abs(actual[step] - loss) / loss for step, loss in expected.items())
-
-
-def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
-    """The figures of two runs of the same command."""
-    expected, actual = (Counter(read_ledger(run_dir)["row"].tolist()) for run_dir in (left_alone, under_fire))
-    is_equal = (
-        state_bytes(left_alone) == state_bytes(under_fire)
-        and verdict(left_alone) == verdict(under_fire)
-        and losses(left_alone) == losses(under_fire)
-        and read_ledger(left_alone).tobytes() == read_ledger(under_fire).tobytes()
-    )
-    return {
-        "bit_equal": float(is_equal),
-        "loss_difference": loss_difference(left_alone, under_fire),
-        "rows": float(expected.total()),
-        "rows_lost": float((expected - actual).total()),
-        "rows_repeated": float((actual - expected).total()),
-    }
 
 
 def make_words(model: str, num_rows: int, scratch: Path) -> list[str]:

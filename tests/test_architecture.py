@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "recmill"
+CHECKOUT = Path(__file__).parents[1]
+SOURCE = CHECKOUT / "src" / "recmill"
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
@@ -203,3 +204,31 @@ def test_assertions_do_not_guard_what_a_user_gives() -> None:
         for path in (SOURCE / room).rglob("*.py"):
             found = [node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, ast.Assert)]
             assert not found, f"{path}:{found}"
+
+
+def test_settings_are_changed_only_where_the_result_is_validated() -> None:
+    """`with_` validates; pydantic's own copies take any value, and any name, for a setting."""
+    for path in (*FILES, *sorted((CHECKOUT / "benchmarks").rglob("*.py"))):
+        found = [
+            node.lineno
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.Attribute) and node.attr in ("model_copy", "model_construct")
+        ]
+        assert not found, f"{path}:{found}"
+
+
+def test_tests_import_neither_other_tests_nor_benchmarks() -> None:
+    """What tests share is no test; what they share with benchmarks is a law. Tests of benchmarks import those."""
+    paths = sorted((CHECKOUT / "tests").rglob("*.py"))
+    modules = {path: ".".join(path.relative_to(CHECKOUT).with_suffix("").parts) for path in paths}
+    tests = {module for path, module in modules.items() if path.name.startswith("test_")}
+    for path in paths:
+        names = set[str]()
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        assert not names & tests, f"{path} imports {names & tests}"
+        is_of_benchmarks = path.parent == CHECKOUT / "tests" / "benchmarks"
+        assert is_of_benchmarks or not any(name.split(".")[0] == "benchmarks" for name in names), path

@@ -120,7 +120,7 @@ def test_drawn_candidates_are_different_unknown_and_the_same_again(candidates: s
         assert not set(row.tolist()) & {int(target), *seen}
     one = RankEvaluator(protocol, COUNTS)._draw(users[5:6], targets[5:6], pack(known[5:6]))
     np.testing.assert_array_equal(one, drawn[5:6])
-    other = RankEvaluator(protocol.model_copy(update={"seed": 5}), COUNTS)._draw(users, targets, pack(known))
+    other = RankEvaluator(protocol.with_({"seed": 5}), COUNTS)._draw(users, targets, pack(known))
     assert not np.array_equal(other, drawn)
 
 

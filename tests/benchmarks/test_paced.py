@@ -11,11 +11,10 @@ from benchmarks.paced import Line, PacedRun, PacedSteps, open_paced
 
 from recmill.data.batch import Cursor, Position
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.run import Cadence, Stop
 from recmill.settings.tree import to_toml
 from recmill.training.job import run_job
 from recmill.training.loop.task import StepResult
-from tests.laws.world import losses
+from tests.laws.compare import losses
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def paced_run(config: TrainConfig, run_dir: Path) -> PacedRun:
 def test_a_paced_run_is_stopped_between_slices_and_trains_as_one_that_is_left_alone(
     tiny_config: TrainConfig, tmp_path: Path
 ) -> None:
-    config = tiny_config.model_copy(update={"stop": Stop(max_steps=6), "cadence": Cadence(log_every_steps=1)})
+    config = tiny_config.with_({"stop.max_steps": 6, "cadence.log_every_steps": 1})
     run_job(config, tmp_path / "alone")
     with paced_run(config, tmp_path / "paced") as run:
         (child,) = psutil.Process(os.getpid()).children()
@@ -106,7 +105,7 @@ def test_a_paced_run_is_stopped_between_slices_and_trains_as_one_that_is_left_al
             assert len(run.losses) == num_losses
             assert child.status() == psutil.STATUS_STOPPED
         run.finish()
-    assert run.losses == pytest.approx(losses(tmp_path / "alone"), rel=1e-12)
+    assert run.losses == pytest.approx([loss for _, loss in losses(tmp_path / "alone")], rel=1e-12)
     assert (tmp_path / "paced" / "results.json").is_file()
 
 

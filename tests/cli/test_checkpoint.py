@@ -1,26 +1,31 @@
 """`recmill checkpoint` and `--warm-start` as a person meets them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.test_main import TINY, Command, recmill
-
-__all__ = ["recmill"]  # the fixture
+from tests.cli.command import CHECKPOINT_ACTIONS, TINY, Command
 
 
 @pytest.fixture(scope="module")
 def tiny_run(tiny_world_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with two checkpoints."""
+    """A finished run with two checkpoints, which all tests of the module read."""
     from recmill.cli.main import main
 
     run_dir = tmp_path_factory.mktemp("checkpoint") / "run"
     words = ["train", "demo", "--data", str(tiny_world_dir), "--run", str(run_dir), *TINY]
     assert main([*words, "--set", "stop.max_steps=4", "--set", "cadence.save_every_steps=2"]) == 0
     return run_dir
+
+
+@pytest.fixture
+def own_run(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy of the run, for a test that changes it or tries to."""
+    return Path(shutil.copytree(tiny_run, tmp_path / "own_run"))
 
 
 def test_what_a_run_has_saved_is_listed_and_verified(tiny_run: Path, recmill: Command) -> None:
@@ -33,16 +38,16 @@ def test_what_a_run_has_saved_is_listed_and_verified(tiny_run: Path, recmill: Co
     verified = recmill("checkpoint", "verify", tiny_run)
     assert (verified.status, verified.out.count(": intact")) == (0, 3)
     assert recmill("checkpoint", "verify", tiny_run / "model").status == 0
-    file = tiny_run / "checkpoints" / "step_0000000002" / "optimizer.safetensors"
+
+
+def test_a_damaged_file_is_named(own_run: Path, recmill: Command) -> None:
+    file = own_run / "checkpoints" / "step_0000000002" / "optimizer.safetensors"
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    try:
-        damaged = recmill("checkpoint", "verify", tiny_run)
-        assert damaged.status == 2
-        assert f"{file} is not the file that manifest.json lists" in damaged.out
-        assert json.loads(recmill("checkpoint", "verify", file.parent, "--json").out)["intact"] is False
-    finally:
-        file.write_bytes(content)
+    damaged = recmill("checkpoint", "verify", own_run)
+    assert damaged.status == 2
+    assert f"{file} is not the file that manifest.json lists" in damaged.out
+    assert json.loads(recmill("checkpoint", "verify", file.parent, "--json").out)["intact"] is False
 
 
 def test_a_state_is_shown_compared_and_laid_out_anew(tiny_run: Path, recmill: Command, tmp_path: Path) -> None:
@@ -122,13 +127,16 @@ def test_a_run_starts_warm_by_an_option(tiny_run: Path, tiny_world_dir: Path, re
     assert refused.status == 2
     assert "table cat_0 has 50 rows in" in refused.err
     assert not (tmp_path / "shrunk").exists(), "a mistake leaves no run directory behind"
-    own = ("train", "demo", "--data", tiny_world_dir, "--run", tiny_run, "--overwrite", *TINY)
-    assert "which the run is to write; choose another" in recmill(*own, "--warm-start", tiny_run).err
-    assert newest.is_dir()
     assert "--warm-start" in recmill("train", "--help").out
 
 
-@pytest.mark.parametrize("action", ["ls", "verify", "show", "diff", "reshard", "extract", "export"])
+def test_a_run_cannot_start_warm_from_what_it_overwrites(own_run: Path, tiny_world_dir: Path, recmill: Command) -> None:
+    words = ("train", "demo", "--data", tiny_world_dir, "--run", own_run, "--overwrite", *TINY)
+    assert "which the run is to write; choose another" in recmill(*words, "--warm-start", own_run).err
+    assert (own_run / "checkpoints" / "step_0000000004").is_dir()
+
+
+@pytest.mark.parametrize("action", CHECKPOINT_ACTIONS)
 def test_every_action_explains_itself(action: str, recmill: Command) -> None:
     outcome = recmill("checkpoint", action, "--help")
     assert outcome.status == 0

@@ -15,8 +15,8 @@ TINY = ("data.global_batch=64", "data.num_lanes=2", "data.block_rows=50", "model
 
 
 def _write_schema(path: Path, schema: Schema) -> Path:
-    columns = tuple(c.model_copy(update={"rows": 100}) if c.role == "category" else c for c in schema.columns)
-    path.write_text(render(schema.model_copy(update={"columns": columns})))
+    columns = tuple(c.with_({"rows": 100}) if c.role == "category" else c for c in schema.columns)
+    path.write_text(render(schema.with_({"columns": columns})))
     return path
 
 

@@ -23,12 +23,19 @@ SETS = [word for assignment in TINY for word in ("--set", assignment)]
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, which all tests of the module read."""
     scratch = tmp_path_factory.mktemp("sequences")
     assert main(["synth", "interactions", "--users", "100", "--items", "90", "--out", str(scratch / "world")]) == 0
     events = str(scratch / "world" / "interactions.csv")
     assert main(["prepare", "--preset", "events", "--data", events, "--out", str(scratch / "data")]) == 0
     assert main(["train", "sasrec", "--data", str(scratch / "data"), "--run", str(scratch / "run"), *SETS]) == 0
     return scratch / "run"
+
+
+@pytest.fixture
+def own_run_dir(run_dir: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, for a test that changes it or tries to."""
+    return Path(shutil.copytree(run_dir, tmp_path / "own_run"))
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
@@ -56,20 +63,17 @@ def test_what_a_run_printed_is_what_evaluate_prints(run_dir: Path, capsys: pytes
     assert json.loads(out)["ndcg@10"] == results["best"]["ndcg@10"]
 
 
-def test_the_weights_that_are_named_are_judged(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_weights_that_are_named_are_evaluated(
+    run_dir: Path, own_run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changed = tmp_path / "run"
-    shutil.copytree(run_dir, changed)
-    told(capsys, "train", "--run", changed, "--resume", "--set", "stop.max_steps=60")
-    verdicts = [
-        json.loads(told(capsys, "evaluate", changed, "--json", *words)[1])
-        for words in (("--weights", "last"), ("--model", changed / "model"), ("--model", run_dir / "model"))
+    told(capsys, "train", "--run", own_run_dir, "--resume", "--set", "stop.max_steps=60")
+    scores = [
+        json.loads(told(capsys, "evaluate", own_run_dir, "--json", *words)[1])["ndcg@10"]
+        for words in (("--weights", "last"), ("--model", own_run_dir / "model"), ("--model", run_dir / "model"))
     ]
-    scores = [verdict["ndcg@10"] for verdict in verdicts]
     assert scores[0] == scores[1] != scores[2]
     assert scores[2] == json.loads(told(capsys, "evaluate", run_dir, "--weights", "last", "--json")[1])["ndcg@10"]
-    status, _, err = told(capsys, "evaluate", changed, "--model", tmp_path / "nowhere")
+    status, _, err = told(capsys, "evaluate", own_run_dir, "--model", tmp_path / "nowhere")
     assert (status, "nowhere does not exist" in err) == (2, True)
 
 
@@ -112,16 +116,16 @@ def test_a_model_is_not_changed_by_judging_it(run_dir: Path, capsys: pytest.Capt
     assert (status, "protocol.candidate = " in err) == (2, True)
 
 
-def test_a_run_goes_on_with_more_steps_and_refuses_to_become_another(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
+def test_a_run_goes_on_with_more_steps_and_cannot_become_another(
+    own_run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, _ = told(capsys, "train", "--run", run_dir, "--resume", "--set", "stop.max_steps=22")
+    status, out, _ = told(capsys, "train", "--run", own_run_dir, "--resume", "--set", "stop.max_steps=22")
     assert (status, "in 22 steps" in out) == (0, True)
     assert "popularity" in out
     assert "markov" in out
-    status, _, err = told(capsys, "train", "--run", run_dir, "--resume", "--set", "model.num_blocks=3")
+    status, _, err = told(capsys, "train", "--run", own_run_dir, "--resume", "--set", "model.num_blocks=3")
     assert (status, "model.num_blocks was 2" in err) == (2, True)
-    status, _, err = told(capsys, "train", "sasrec", "--run", run_dir, "--resume")
+    status, _, err = told(capsys, "train", "sasrec", "--run", own_run_dir, "--resume")
     assert (status, "leave out the recipe, --config and --schema" in err) == (2, True)
 
 
@@ -236,16 +240,16 @@ def test_what_a_recipe_says_can_be_taken_back(run_dir: Path, tmp_path: Path) -> 
     assert "label_smoothing = 0.2" in (tmp_path / "y" / "config.toml").read_text()
 
 
-def test_a_refused_resume_leaves_the_run_as_it_was(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_rejected_resume_leaves_the_run_as_it_was(
+    own_run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told(capsys, "synth", "interactions", "--users", "90", "--items", "90", "--seed", "9", "--out", tmp_path / "world")
     events = tmp_path / "world" / "interactions.csv"
     told(capsys, "prepare", "--preset", "events", "--data", events, "--out", tmp_path / "data")
-    before = (run_dir / "config.toml").read_bytes()
-    status, _, err = told(capsys, "train", "--run", run_dir, "--resume", "--data", tmp_path / "data")
+    before = (own_run_dir / "config.toml").read_bytes()
+    status, _, err = told(capsys, "train", "--run", own_run_dir, "--resume", "--data", tmp_path / "data")
     assert (status, "trained on other" in err) == (2, True), err
-    assert (run_dir / "config.toml").read_bytes() == before
+    assert (own_run_dir / "config.toml").read_bytes() == before
 
 
 def test_an_item_never_seen_is_passed_over_and_told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

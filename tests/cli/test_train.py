@@ -9,8 +9,7 @@ import pytest
 from recmill.cli.main import main
 from recmill.launch import torchrun
 from recmill.launch.job import Submission
-
-TINY = ("--set", "data.table_rows=" + str([50] * 26), "--set", "data.global_batch=100")
+from tests.cli.command import TINY
 
 
 class Killed(BaseException):

@@ -38,7 +38,7 @@ MIXED = schema_of(LABEL, PRICE, CITY, SHOP, NOTE, DEVICE, COUNT, name="mixed")
 UNLABELLED = schema_of(CITY, DEVICE, COUNT, NOTE, PRICE, SHOP, separator="|", name="unlabelled")
 SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, PRICE, COUNT, CITY, SHOP, DEVICE, NOTE)]
 ENDING_IN_TEXT = [schema_of(LABEL, SHOP, last, name=f"last-{last.name}") for last in (PRICE, CITY, NOTE)]
-QUOTED = MIXED.model_copy(update={"name": "quoted", "quoted": True})
+QUOTED = MIXED.with_({"name": "quoted", "quoted": True})
 SEVERAL = schema_of(LABEL, TAGS, DEVICE, DEVICES, COUNT, SHOPS, CITY, name="several")
 FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, SEVERAL, *SINGLE, *ENDING_IN_TEXT]
 
@@ -51,9 +51,9 @@ def schemas(draw: st.DrawFn) -> Schema:
     kept = [pair for i, pair in enumerate(pairs) if pair[0] != "label" or i == label_at]
     columns = [Column(name=f"c{i}", role=role, kind=kind) for i, (role, kind) in enumerate(kept)]
     several = {"inner_separator": draw(st.sampled_from("^~")), "max_values": draw(st.integers(1, 4))}
-    columns = [c.model_copy(update=several) if c.role == "category" and draw(st.booleans()) else c for c in columns]
+    columns = [c.with_(several) if c.role == "category" and draw(st.booleans()) else c for c in columns]
     schema = schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
-    return schema.model_copy(update={"quoted": draw(st.booleans())})
+    return schema.with_({"quoted": draw(st.booleans())})
 
 
 # The neighbours of every range of characters that the kernel tells apart, and the ones with a meaning.
@@ -105,7 +105,7 @@ def plain_field(random: Random, column: Column) -> bytes:
     if may_be_missing and random.random() < 0.15:
         return b""
     if column.inner_separator is not None:
-        inner, alone = column.inner_separator.encode(), column.model_copy(update={"inner_separator": None})
+        inner, alone = column.inner_separator.encode(), column.with_({"inner_separator": None})
         return inner.join(plain_field(random, alone).replace(inner, b"_") for _ in range(random.randrange(6)))
     if column.kind == "hex" and random.random() < 0.7:
         return b"%08x" % random.getrandbits(32)

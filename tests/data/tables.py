@@ -32,7 +32,7 @@ LISTS = ("tags", "shops")
 
 def as_parquet(schema: Schema) -> Schema:
     """The schema of the Parquet file that holds the rows of a text."""
-    columns = tuple(c.model_copy(update={"inner_separator": None}) if c.name in LISTS else c for c in schema.columns)
+    columns = tuple(c.with_({"inner_separator": None}) if c.name in LISTS else c for c in schema.columns)
     return Schema(name=schema.name, format="parquet", columns=columns)
 
 
@@ -61,7 +61,7 @@ def write_csv(path: Path, rows: list[Fields]) -> Path:
 def _value(field: bytes, column: Column) -> Any:
     if column.name in LISTS:
         assert column.inner_separator is not None
-        alone = column.model_copy(update={"inner_separator": None, "name": "alone"})
+        alone = column.with_({"inner_separator": None, "name": "alone"})
         items = [_value(item, alone) for item in field.split(column.inner_separator.encode())]
         return items if field else None
     if not field and column.kind != "string":

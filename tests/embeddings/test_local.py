@@ -11,10 +11,10 @@ from recmill.embeddings.table import TableSpec
 from recmill.errors import DataError
 from recmill.settings.optimizers import TableOptimizer
 from recmill.settings.table_rules import TABLE_RULES
+from tests.embeddings.drawn import DIM, NUM_PLACES, NUM_STEPS, SPECS, draw_gradient, draw_ids, train
 from tests.laws.moves import assert_moves_what_it_touches
 
-SPECS = (TableSpec("cat_0", 50), TableSpec("cat_1", 3), TableSpec("cat_2", 1000))
-DIM, NUM_PLACES, NUM_STEPS, LR, EPS = 8, 64, 50, 0.05, 1e-6
+LR, EPS = 0.05, 1e-6
 KINDS = tuple(TABLE_RULES)
 
 
@@ -24,23 +24,6 @@ def optimizer_of(kind: str) -> TableOptimizer:
 
 def build(kind: str = "rowwise_adagrad", *, seed: int = 0) -> LocalTables:
     return LocalTables(SPECS, DIM, optimizer_of(kind), seed=seed)
-
-
-def draw_ids(step: int, *, all_same: bool = False) -> NDArray[np.int64]:
-    rng = np.random.default_rng(step)
-    if all_same:
-        return np.repeat([[rng.integers(spec.num_rows) for spec in SPECS]], NUM_PLACES, axis=0)
-    return np.stack([rng.integers(0, spec.num_rows, NUM_PLACES) for spec in SPECS], axis=1)
-
-
-def draw_gradient(step: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(step)
-    return torch.randn(NUM_PLACES, len(SPECS), DIM, generator=generator)
-
-
-def train(tables: LocalTables, *, all_same: bool) -> None:
-    for step in range(NUM_STEPS):
-        tables.look_up(draw_ids(step, all_same=all_same)).backward(draw_gradient(step))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])

@@ -13,7 +13,7 @@ from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError
 from recmill.settings.optimizers import TableOptimizer
-from tests.embeddings.test_local import DIM, NUM_PLACES, NUM_STEPS, SPECS, draw_gradient, draw_ids, train
+from tests.embeddings.drawn import DIM, NUM_PLACES, NUM_STEPS, SPECS, draw_gradient, draw_ids, train
 
 LR = 0.05
 Build = Callable[[list[Tensor]], torch.optim.Optimizer]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from recmill.training.loop.ledger import read_ledger
+from tests.laws.compare import losses
 
 # The first step of an Adagrad without accumulator is as large for a gradient of rounding errors as for any other.
 CALM = ("tables.initial_accumulator=0.1", "dense.initial_accumulator=0.1")
@@ -35,19 +36,15 @@ def try_with(
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def losses(run_dir: Path) -> list[float]:
-    records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
-    return [record["loss"] for record in records if record["kind"] == "train"]
-
-
 def assert_same_world(one: Path, other: Path, *, relative: float = 1e-5) -> None:
     """The same rows in every step, bit for bit; losses, AUROC and ranks up to the order of sums."""
     assert read_ledger(one).tobytes() == read_ledger(other).tobytes()
-    assert len(losses(one)) == len(losses(other)) > 0
-    np.testing.assert_allclose(losses(one), losses(other), rtol=relative)
-    verdicts = [json.loads((run_dir / "results.json").read_text()) for run_dir in (one, other)]
+    expected, actual = ([loss for _, loss in losses(run_dir)] for run_dir in (one, other))
+    assert len(expected) == len(actual) > 0
+    np.testing.assert_allclose(expected, actual, rtol=relative)
+    results = [json.loads((run_dir / "results.json").read_text()) for run_dir in (one, other)]
     for split in ("validation", "test"):
-        ours, theirs = (verdict[split] for verdict in verdicts)
+        ours, theirs = (each[split] for each in results)
         if "auroc" in ours:
             assert abs(ours["auroc"] - theirs["auroc"]) <= 1e-6
             assert ours["num_rows"] == theirs["num_rows"]

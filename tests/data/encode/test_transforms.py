@@ -102,7 +102,7 @@ def test_identity_clamps_to_what_float32_holds() -> None:
 @every_encoding
 @pytest.mark.parametrize("missing", [0.0, -1.0, 12.5])
 def test_a_missing_number_stands_for_the_chosen_one(encoding: Encoding, missing: float) -> None:
-    chosen = encoding.model_copy(update={"dense_missing": missing})
+    chosen = encoding.with_({"dense_missing": missing})
     with_gap, filled = _dense(chosen, np.array([5.0, np.nan, -2.0])), _dense(encoding, np.array([5.0, missing, -2.0]))
     np.testing.assert_array_equal(with_gap, filled)
 

@@ -69,7 +69,7 @@ def test_it_answers_as_a_dictionary(
 def test_only_one_of_several_slots_may_be_empty(tmp_path: Path) -> None:
     vocabulary = _freeze(tmp_path, [[ABSENT, 5], [5, 6]])
     several = Column(name="cat_1", role="category", kind="int", inner_separator="|", max_values=2)
-    schema = _schema("cat_0").model_copy(update={"columns": (*_schema("cat_0").columns, several)})
+    schema = _schema("cat_0").with_({"columns": (*_schema("cat_0").columns, several)})
     ids = np.empty((2, 3), np.int64)
     look_up(np.array([[ABSENT, 6, ABSENT], [5, MISSING, ABSENT]], np.uint64), vocabulary.plan(schema), ids)
     assert ids.tolist() == [[2, 3, -1], [3, 0, -1]]

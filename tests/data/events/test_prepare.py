@@ -133,7 +133,7 @@ def test_published_layouts_are_read(name: str, tmp_path: Path) -> None:
     rows, preset = random_rows(600), EVENT_PRESETS[preset_name]
     path = tmp_path / "events"
     path.write_text(header + "".join(row.format(*event) for event in rows), newline="")
-    rules = preset.rules.model_copy(update={"min_length": 10})
+    rules = preset.rules.with_({"min_length": 10})
     found = prepared(path, rules, tmp_path / "out", schemas=preset.schemas, preset=preset_name)
     assert as_expected(found) == sequences_of(rows, rules)
     assert found.manifest["preset"] == preset_name

@@ -8,7 +8,7 @@ from recmill.data.logs.header import open_source
 from recmill.errors import DataError
 from tests.data.lines import COUNT, LABEL, PRICE, schema_of, text_reader
 
-SHOP = schema_of(LABEL, PRICE, COUNT).model_copy(update={"header": True})
+SHOP = schema_of(LABEL, PRICE, COUNT).with_({"header": True})
 
 
 def _write(tmp_path: Path, text: bytes) -> Path:
@@ -52,5 +52,5 @@ def test_another_header_is_refused_by_file_and_column(tmp_path: Path, line: byte
 
 
 def test_names_may_be_quoted(tmp_path: Path) -> None:
-    quoted = SHOP.model_copy(update={"quoted": True})
+    quoted = SHOP.with_({"quoted": True})
     assert open_source(_write(tmp_path, b'"clicked",price,"count"\n1,2,3\n'), quoted).rows_start == 24

@@ -206,7 +206,7 @@ def test_values_behind_the_last_slot_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_null_nan_or_without_a_byte(tmp_path: Path) -> None:
-    tags = TAGS.model_copy(update={"inner_separator": None})
+    tags = TAGS.with_({"inner_separator": None})
     schema = Schema(name="small", format="parquet", columns=(LABEL, PRICE, CITY, tags))
     table = pa.table(
         {

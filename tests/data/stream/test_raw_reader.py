@@ -106,7 +106,7 @@ def test_odd_ends_of_lines_are_marked(directory: Path, text: bytes, num_rows: in
 
 
 def test_quoted_fields_are_rows_and_broken_quotes_are_marked(directory: Path) -> None:
-    schema = SMALL.model_copy(update={"quoted": True})
+    schema = SMALL.with_({"quoted": True})
     segment = new_source(directory / "quoted", b'1,"2",3\n1,"2,3\n0,2,"3"\n1,2"2,3\n').whole()
     marked = assert_marks(schema, segment)
     assert marked.good_places.tolist() == [0, 2]

@@ -119,7 +119,7 @@ def test_bytes_depend_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert _bytes_of(SMALL, tmp_path / "b", threads=1) == first
     assert _bytes_of(SMALL, tmp_path / "c", threads=5) == first
     assert (tmp_path / "b/world.json").read_bytes() == (tmp_path / "c/world.json").read_bytes()
-    assert _bytes_of(SMALL.model_copy(update={"seed": 6}), tmp_path / "d") != first
+    assert _bytes_of(SMALL.with_({"seed": 6}), tmp_path / "d") != first
 
 
 def test_a_shorter_log_is_the_beginning_of_a_longer_one(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_refuses_no_threads(tmp_path: Path) -> None:
 
 def test_refuses_what_the_disk_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1,000,000,000,000,000 rows needs about .* GiB"):
-        write_criteo(SMALL.model_copy(update={"rows": 10**15}), tmp_path / "log")
+        write_criteo(SMALL.with_({"rows": 10**15}), tmp_path / "log")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,7 +259,7 @@ def test_replaces_a_directory_only_when_told(tmp_path: Path) -> None:
     out_dir.mkdir()
     write_criteo(SMALL, out_dir)
     before = _text(out_dir)
-    other = SMALL.model_copy(update={"seed": 9})
+    other = SMALL.with_({"seed": 9})
     with pytest.raises(DataError, match=r"log is not empty.*--overwrite"):
         write_criteo(other, out_dir)
     assert _text(out_dir) == before
@@ -289,7 +289,7 @@ def test_a_failure_leaves_nothing_behind(overwrite: bool, tmp_path: Path, monkey
     monkeypatch.setattr(synthetic, "CHUNK_ROWS", 50)
     monkeypatch.setattr(planted, "write_rows", _fail_after(7))
     with pytest.raises(OSError, match="caught fire"):
-        write_criteo(SMALL.model_copy(update={"seed": 6}), out_dir, overwrite=overwrite)
+        write_criteo(SMALL.with_({"seed": 6}), out_dir, overwrite=overwrite)
     assert sorted(tmp_path.rglob("*")) == before
 
 

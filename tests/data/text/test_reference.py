@@ -223,7 +223,7 @@ def test_floats_may_be_tiny_or_long() -> None:
 )
 def test_quoted_fields_are_those_the_csv_module_wrote(rows: list[str], separator: str, style: Literal[0, 1]) -> None:
     columns = [Column(name=f"c{i}", role="ignored") for i in range(len(rows))]
-    schema = schema_of(*columns, separator=separator).model_copy(update={"quoted": True})
+    schema = schema_of(*columns, separator=separator).with_({"quoted": True})
     out = io.StringIO()
     csv.writer(out, delimiter=separator, quoting=style, lineterminator="").writerow(rows)
     assert split_line(out.getvalue().encode(), schema) == [field.encode() for field in rows]

@@ -11,7 +11,7 @@ from recmill.training.click.assemble import assemble
 from recmill.training.click.step import ClickState
 from recmill.training.progress import Progress
 from recmill.world import World
-from tests.training.checkpoint.test_checkpoint import train_steps
+from tests.training.checkpoint.states import train_steps
 
 
 def save(config: TrainConfig, directory: Path, num_steps: int = 2) -> ClickState:

@@ -10,26 +10,10 @@ from recmill.settings.clicks import TrainConfig
 from recmill.training.checkpoint.checkpoint import COUNTERS, read_checkpoint, read_model, write_checkpoint, write_model
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import ClickState, take_step
 from recmill.training.click.task import ClickTask
 from recmill.training.progress import Progress
+from tests.training.checkpoint.states import bytes_of, train_steps
 from tests.training.conftest import OpenRun, Resolve
-
-
-def train_steps(parts: ClickState, num_steps: int, progress: Progress | None = None) -> Progress:
-    progress = progress or Progress()
-    with Inputs(parts.config) as inputs, inputs.open_training(progress.position) as stream:
-        for _ in range(num_steps):
-            batch = next(stream)
-            take_step(parts, batch, progress.step)
-            progress = progress.after(batch, loss=0.5, step_s=0.5, blocked_s=0.25)
-    return progress
-
-
-def bytes_of(parts: ClickState) -> list[bytes]:
-    layers = [parameter.detach().numpy().tobytes() for parameter in parts.model.parameters()]
-    tables = [parts.tables.weights(spec.name).tobytes() for spec in parts.tables.specs]
-    return [*layers, *tables, *(parts.tables.state(spec.name).tobytes() for spec in parts.tables.specs)]
 
 
 @pytest.mark.parametrize(

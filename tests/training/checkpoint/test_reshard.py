@@ -13,7 +13,7 @@ from recmill.training.click.assemble import assemble
 from recmill.training.click.evaluate import evaluate
 from recmill.training.click.inputs import Inputs
 from tests.training.checkpoint.saved import save, save_of_two, table_bytes
-from tests.training.checkpoint.test_checkpoint import bytes_of, train_steps
+from tests.training.checkpoint.states import bytes_of, train_steps
 from tests.training.conftest import Resolve
 
 

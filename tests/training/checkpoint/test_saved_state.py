@@ -11,7 +11,7 @@ from recmill.training.checkpoint.saved_state import describe, list_run, open_sta
 from recmill.training.click.assemble import assemble
 from recmill.training.progress import Best, Progress
 from tests.training.checkpoint.saved import save
-from tests.training.checkpoint.test_checkpoint import train_steps
+from tests.training.checkpoint.states import train_steps
 
 
 @pytest.fixture

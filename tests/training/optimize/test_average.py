@@ -16,7 +16,7 @@ from recmill.training.click.plan import make_plan
 from recmill.training.click.sharded import refuse_sharded
 from recmill.training.click.step import ClickState, take_step
 from recmill.world import ALONE
-from tests.training.checkpoint.test_checkpoint import bytes_of, train_steps
+from tests.training.checkpoint.states import bytes_of, train_steps
 from tests.training.conftest import Resolve
 
 SETTINGS = ("average.from_step=4", "average.every_steps=3", "stop.max_epochs=2")

@@ -16,8 +16,8 @@ from recmill.training.click.step import ClickState, cut_rows, take_step
 from recmill.training.job import run_job
 from recmill.training.optimize.precision import LossScale
 from tests.laws.moves import assert_moves_what_it_touches
-from tests.training.checkpoint.test_checkpoint import bytes_of, train_steps
-from tests.training.click.test_step import first_batch
+from tests.training.checkpoint.states import bytes_of, train_steps
+from tests.training.click.batches import first_batch
 from tests.training.conftest import Resolve
 from tests.training.records import read_records
 

@@ -49,8 +49,8 @@ def audit_prepared(
 
 def _with_ids(schema: Schema) -> Schema:
     """The schema of rows whose categories are ids."""
-    columns = [c.model_copy(update={"kind": "int"}) if c.role == "category" else c for c in schema.columns]
-    return schema.model_copy(update={"columns": tuple(columns)})
+    columns = [c.with_({"kind": "int"}) if c.role == "category" else c for c in schema.columns]
+    return schema.with_({"columns": columns})
 
 
 def _cut(segment: RowSegment) -> list[RowSegment]:

@@ -235,7 +235,7 @@ class _Preparation:
         encoding = self._job.preset.encoding
         if encoding.dense_min is None:
             return encoding
-        return encoding.model_copy(update={"dense_min": min(record["smallest"] for record in counts)})
+        return encoding.with_({"dense_min": min(record["smallest"] for record in counts)})
 
     def _freeze(self, counts: Sequence[Record]) -> Vocabulary | None:
         """Merge the counts of all parts column by column, and freeze them."""

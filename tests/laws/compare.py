@@ -1,0 +1,59 @@
+"""Two runs of the same command compared: bytes, results, losses and the rows they trained on."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from recmill.training.loop.ledger import read_ledger
+
+
+def state_bytes(run_dir: Path) -> dict[str, bytes]:
+    """All tensors of the final model and of the last checkpoint, which holds the optimizers' states too."""
+    last = max((run_dir / "checkpoints").glob("step_*"))
+    paths = [*(run_dir / "model").glob("*.safetensors"), *last.glob("*.safetensors")]
+    return {str(path.relative_to(run_dir)): path.read_bytes() for path in sorted(paths)}
+
+
+def results_without_times(run_dir: Path) -> dict[str, Any]:
+    """How far a run came, and its metrics."""
+    results = json.loads((run_dir / "results.json").read_text())
+    return {name: results[name] for name in ("step", "epoch", "rows", "best", "validation", "test")}
+
+
+def losses(run_dir: Path) -> list[tuple[int, float]]:
+    """The step and the mean loss of every training record, in the order of the file."""
+    records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    return [(record["step"], record["loss"]) for record in records if record["kind"] == "train"]
+
+
+def losses_by_step(run_dir: Path) -> dict[int, float]:
+    """The same by step; where a killed and resumed run has recorded a step twice, the later record counts."""
+    return dict(losses(run_dir))
+
+
+def loss_difference(left_alone: Path, under_fire: Path) -> float:
+    """The largest relative one; infinite if the runs have not recorded the same steps."""
+    expected, actual = losses_by_step(left_alone), losses_by_step(under_fire)
+    if expected.keys() != actual.keys():
+        return math.inf
+    return max(abs(actual[step] - loss) / loss for step, loss in expected.items())
+
+
+def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
+    """The figures of two runs of the same command."""
+    expected, actual = (Counter(read_ledger(run_dir)["row"].tolist()) for run_dir in (left_alone, under_fire))
+    is_equal = (
+        state_bytes(left_alone) == state_bytes(under_fire)
+        and results_without_times(left_alone) == results_without_times(under_fire)
+        and losses_by_step(left_alone) == losses_by_step(under_fire)
+        and read_ledger(left_alone).tobytes() == read_ledger(under_fire).tobytes()
+    )
+    return {
+        "bit_equal": float(is_equal),
+        "loss_difference": loss_difference(left_alone, under_fire),
+        "rows": float(expected.total()),
+        "rows_lost": float((expected - actual).total()),
+        "rows_repeated": float((actual - expected).total()),
+    }
