@@ -111,7 +111,7 @@ def test_the_halves_of_the_last_day_in_either_order(recmill: Command, tiny_world
         *("train", "demo", "--run", tmp_path / "r", "--data", tmp_path / "rows", "--set", "data.first_half=validation")
     )
     assert refused.status == 2
-    assert "data.first_half is test there and validation here" in refused.err
+    assert "data.first_half = validation, and" in refused.err
 
 
 def test_a_limited_judgement_says_so(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:

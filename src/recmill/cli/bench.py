@@ -10,7 +10,7 @@ from recmill.errors import MissingExtra
 
 BENCHMARKS = (
     *("read", "audit", "prepare", "train", "embeddings", "save", "resume", "scale"),
-    *("criteo-kaggle-sample", "events", "bert4rec", "ranking", "sequences", "same-bytes"),
+    *("criteo-kaggle-sample", "events", "bert4rec", "ranking", "sequences", "same-bytes", "same-speed"),
 )
 
 

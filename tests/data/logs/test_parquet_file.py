@@ -313,7 +313,7 @@ def test_a_damaged_page_is_named_by_its_group(tmp_path: Path) -> None:
 
 def test_parquet_with_a_schema_of_text_is_refused(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", to_table(make_rows(5, 1)))
-    with pytest.raises(ConfigError, match=r"is Parquet, and schema shop is one of text; `recmill schema infer a\.parq"):
+    with pytest.raises(ConfigError, match=r"is Parquet, and schema shop is one of text; `recmill schema infer "):
         open_log(path, TEXT)
 
 
