@@ -91,7 +91,7 @@ def test_the_resolved_settings_of_a_run_make_the_same_run(
 
 
 def test_the_halves_of_the_last_day_in_either_order(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
-    """The same model, judged on the same halves under their other names; prepared rows remember which is which."""
+    """The same model, evaluated on the same halves with their names exchanged; prepared rows keep theirs."""
     other = ("--set", "data.first_half=test")
     assert recmill("prepare", "--data", tiny_world_dir, "--out", tmp_path / "rows", *other).status == 0
     results = dict[str, dict[str, dict[str, object]]]()
@@ -111,7 +111,7 @@ def test_the_halves_of_the_last_day_in_either_order(recmill: Command, tiny_world
         *("train", "demo", "--run", tmp_path / "r", "--data", tmp_path / "rows", "--set", "data.first_half=validation")
     )
     assert refused.status == 2
-    assert "data.first_half is test there and validation here" in refused.err
+    assert f"data.first_half = validation, and {tmp_path / 'rows'} was prepared with test; leave it out" in refused.err
 
 
 def test_a_limited_judgement_says_so(recmill: Command, tiny_world_dir: Path, tmp_path: Path) -> None:
