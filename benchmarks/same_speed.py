@@ -2,9 +2,9 @@
 
     recmill bench same-speed --before DIR [--rounds 5] [--json]
 
-`--before` is another checkout, such as a git worktree at the commit to compare with. Each benchmark runs in a process of
-its own, first in the one, then in the other checkout, with the packages of this environment; a figure's ratio is the
-median over the rounds of after / before.
+`--before` is another checkout, such as a git worktree at the commit to compare with. Each benchmark runs in a process
+of its own, first in the one, then in the other checkout, with the packages of this environment; a figure's ratio is
+the median over the rounds of after / before.
 """
 
 import argparse

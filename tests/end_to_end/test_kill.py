@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from recmill.training.job import run_job
-from tests.laws.compare import compare, losses_by_step
+from tests.laws.compare import compare, losses
 from tests.laws.kill import model_bytes, train_under_fire
 from tests.laws.world import CALM
 
@@ -35,7 +35,7 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
     expected, actual = (json.loads((run / "results.json").read_text()) for run in (left_alone, under_fire))
     for name in ("step", "epoch", "rows", "validation", "test"):
         assert actual[name] == expected[name]
-    assert losses_by_step(under_fire) == losses_by_step(left_alone), "in every record, those after a kill included"
+    assert losses(under_fire) == losses(left_alone), "in every record, those after a kill included"
     steps = [json.loads(line)["step"] for line in (under_fire / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "records of the steps that were lost must be gone"
 

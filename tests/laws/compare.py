@@ -28,14 +28,9 @@ def losses(run_dir: Path) -> list[tuple[int, float]]:
     return [(record["step"], record["loss"]) for record in records if record["kind"] == "train"]
 
 
-def losses_by_step(run_dir: Path) -> dict[int, float]:
-    """The same by step; where a killed and resumed run has recorded a step twice, the later record counts."""
-    return dict(losses(run_dir))
-
-
 def loss_difference(left_alone: Path, under_fire: Path) -> float:
     """The largest relative one; infinite if the runs have not recorded the same steps."""
-    expected, actual = losses_by_step(left_alone), losses_by_step(under_fire)
+    expected, actual = dict(losses(left_alone)), dict(losses(under_fire))
     if expected.keys() != actual.keys():
         return math.inf
     return max(abs(actual[step] - loss) / loss for step, loss in expected.items())
@@ -47,7 +42,7 @@ def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
     is_equal = (
         state_bytes(left_alone) == state_bytes(under_fire)
         and results_without_times(left_alone) == results_without_times(under_fire)
-        and losses_by_step(left_alone) == losses_by_step(under_fire)
+        and losses(left_alone) == losses(under_fire)
         and read_ledger(left_alone).tobytes() == read_ledger(under_fire).tobytes()
     )
     return {

@@ -268,6 +268,6 @@ class Update(Settings):
     """How a batch becomes one update of layers and tables."""
 
     micro_batches: int = Field(
-        default=1, ge=1, description="ClickState of a batch, computed one after the other; gradients are summed."
+        default=1, ge=1, description="Parts of a batch, computed one after the other; gradients are summed."
     )
     clip_norm: float = Field(default=0.0, ge=0, description="Greatest norm of the layers' gradient; 0: no clipping.")

@@ -15,7 +15,7 @@ Device = Literal["auto", "cpu", "cuda"]
 class Cadence(Settings):
     """Every how many steps, or passes over the data, things happen; 0 = never.
 
-    The end of a run evaluates and saves in any case. ClickState of a pass, such as 0.05, are of its estimated rows.
+    The end of a run evaluates and saves in any case. Parts of a pass, such as 0.05, are of its estimated rows.
     """
 
     log_every_steps: int = Field(default=100, ge=0, description="Steps between two records of loss and speed.")

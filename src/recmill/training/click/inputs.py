@@ -78,7 +78,7 @@ class PreparedRows:
         refuse_other_rows(config, Path(data.dir))
         if data.first_half != (facts.first_half or "validation"):
             raise ConfigError(
-                f"data.first_half = {data.first_half}, and {data.dir} was prepared with {facts.first_half}; "
+                f"data.first_half = {data.first_half}, and {data.dir} was prepared with {facts.first_half or 'validation'}; "
                 "leave it out"
             )
         self.reader = self._prepared.reader if facts.multi_hot else _widened(self._prepared.reader, data)

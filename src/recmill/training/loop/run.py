@@ -95,6 +95,7 @@ class RunWriter:
         self._latest = Progress()
         self._evaluated: tuple[int, Evaluation] | None = None
         self._recorder: Recorder | None = None
+        self._restored_step = 0
         self._ledger: Ledger | None = None
         cadence = task.settings.cadence
         self.saver = Saver(
@@ -123,12 +124,13 @@ class RunWriter:
         if not self._world.is_main:
             return
         if self._recorder is None:
-            self._recorder = Recorder(self.dir, at_step=self._latest.step)
+            self._recorder = Recorder(self.dir, at_step=self._restored_step)
         self._recorder.write(kind, step, **values)
 
     def restore(self, task: Task) -> Progress:
         """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
         self._latest = self.saver.restore(task.state)
+        self._restored_step = self._latest.step
         if self._world.is_main:
             write_settings(self.dir, task.config)  # of a run that goes on, now that it is known to
         if task.settings.cadence.keep_ledger:

@@ -94,7 +94,7 @@ class Task(Protocol):
         """Steps from a position on."""
 
     def evaluate(self, split: SplitName) -> Evaluation:
-        """RankEvaluator the model as it is now; every process of a run has to ask."""
+        """Evaluate the model as it is now; every process of a run has to ask."""
 
     def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
         """What a result is compared with, as plain data; `weights` says which ones the task holds, last or best."""
