@@ -79,7 +79,7 @@ def _show_progress(num_rows: int) -> None:
 
 
 def print_report(report: "AuditReport", seconds: float) -> None:
-    """Tables for the columns, then what is noteworthy, then the verdict."""
+    """Tables for the columns, then what is noteworthy, then whether one may train on them."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)

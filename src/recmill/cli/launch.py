@@ -59,7 +59,7 @@ def add_launcher_options(parser: argparse.ArgumentParser) -> None:
         launchers = ", ".join(OF_LAUNCHER[option.strip("-").replace("-", "_")])
         parser.add_argument(option, help=f"{explanation} [{launchers}]", **words)
 
-    add("--max-restarts", "start the processes again so often if one dies (0)", type=int, metavar="R")
+    add("--max-restarts", "restart the processes up to R times if one dies (0)", type=int, metavar="R")
     add("--address", "one of several hosts, where their agents meet", metavar="HOST")
     add("--port", "where the processes meet on that host, or on the first (29400)", type=int)
     add("--partition", "queue to wait in", metavar="NAME")

@@ -61,7 +61,7 @@ def show(plan: "RunPlan") -> None:
 
 
 def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
-    """A line for every process, how evenly they share, and the verdict."""
+    """A line for every process, how evenly they share, and whether it fits."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -90,7 +90,7 @@ def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
 
 
 def show_clicks(plan: "ClickPlan", memory: int) -> None:
-    """A table for a person, and the verdict."""
+    """A table for a person, and whether it fits."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -131,7 +131,7 @@ def verdict(plan: "ClickPlan", memory: int) -> str:
 
 
 def show_sequences(plan: "RunPlan", detail: "SequencePlan") -> None:
-    """What takes the memory of a sequence model, and the verdict."""
+    """What takes the memory of a sequence model, and whether it fits."""
     config, num_items = plan.config, detail.num_items
     where = "rows of the embedding engine" if config.tables else "weights among others"
     print(

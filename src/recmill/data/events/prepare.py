@@ -306,7 +306,7 @@ def describe(facts: Record, preset: str, rules: EventRules) -> str:
         f"{facts['users']:,} users, {facts['items']:,} items, {facts['events']:,} events, {facts['train_events']:,} of "
         f"them to learn from; {facts['validation_users']:,} users to validate and {facts['test_users']:,} to test on.",
         f"{facts['untargeted_users']:,} users have held-out events and nothing before them to predict these from; they "
-        "are not judged.",
+        "are not evaluated.",
         f"{facts['future_items']:,} items occur in held-out events only ({facts['future_events']:,} events): they have "
         "no id, and who was to be recommended one counts as missed.",
         f"Events read: {facts['read']:,}; ignored as bad: {facts['skipped_rows']:,}; left by the filters of rows: "

@@ -76,10 +76,9 @@ class PreparedRows:
         self._prepared = Prepared(Path(data.dir), data.access, verify=data.verify)
         facts = self._prepared.facts
         refuse_other_rows(config, Path(data.dir))
-        if data.first_half != (facts.first_half or "validation"):
+        if data.first_half != (prepared := facts.first_half or "validation"):
             raise ConfigError(
-                f"data.first_half = {data.first_half}, and {data.dir} was prepared with {facts.first_half or 'validation'}; "
-                "leave it out"
+                f"data.first_half = {data.first_half}, and {data.dir} was prepared with {prepared}; leave it out"
             )
         self.reader = self._prepared.reader if facts.multi_hot else _widened(self._prepared.reader, data)
 

@@ -183,7 +183,7 @@ def build_sequence_task(
 
 
 def vectors_of_neighbours(config: SequenceConfig, prepared: PreparedSequences) -> Tensor:
-    """The first item vectors (V + 2, D), alike for items that stand near each other in training events."""
+    """The first item vectors (V + 2, D), alike for items that co-occur in training events."""
     model, sequences = config.model, prepared.sequences
     begin = first_item_vectors(model, sequences.num_items + 2, config.seed).numpy()
     events = (sequences.events, sequences.offsets, sequences.train_lengths)
