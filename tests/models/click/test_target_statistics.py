@@ -1,4 +1,4 @@
-"""UpdateNumbers against counts by hand, and the promise that a row in training learns nothing of its own click."""
+"""Target statistics against counts by hand, and the promise that a row in training learns nothing of its own click."""
 
 import numpy as np
 import pytest
@@ -29,16 +29,18 @@ def counted(columns: Columns, num_folds: int = 4) -> TargetStatistics:
     return rates
 
 
-def rates_by_hand(ids: NDArray[np.int64], seen: Columns, base: float) -> list[float]:
-    """Of one row of ids, from the rows it may see and the rate of all rows."""
+def rates_by_hand(ids: NDArray[np.int64], seen: Columns, base: float, weight: float | None = None) -> list[float]:
+    """Of one row of ids, from the rows it may see and the rate of all rows; no weight: all rows of a value but one."""
     odds, rows = [], []
     for slots in ([0], [1, 2], [3]):
-        shown = clicked = 0
+        shown = clicked = 0.0
         for value in ids[slots]:
             if value >= 0:
                 hits = seen.ids[:, slots] == value
-                shown += int(hits.sum())
-                clicked += int((hits.sum(axis=1) * seen.labels).sum())
+                num_rows = int(hits.sum())
+                counted = (num_rows - 1) / max(1, num_rows) if weight is None else weight
+                shown += counted * num_rows
+                clicked += counted * int((hits.sum(axis=1) * seen.labels).sum())
         rate = (clicked + PRIOR_ROWS * base) / (shown + PRIOR_ROWS)
         odds.append(float(np.log(rate / (1 - rate))))
         rows.append(float(np.log1p(shown)))
@@ -63,7 +65,31 @@ def test_rates_are_those_of_all_rows_but_in_training_of_other_folds() -> None:
         assert found[row].tolist() == pytest.approx(rates_by_hand(columns.ids[row], columns, base), rel=1e-5)
         others = folds != folds[row]
         seen = Columns(columns.dense[others], columns.ids[others], columns.labels[others])
-        assert found_in_training[row].tolist() == pytest.approx(rates_by_hand(columns.ids[row], seen, base), rel=1e-5)
+        by_hand = rates_by_hand(columns.ids[row], seen, base, weight=4 / 3)
+        assert found_in_training[row].tolist() == pytest.approx(by_hand, rel=1e-5)
+
+
+@pytest.mark.parametrize("num_folds", [2, 4, 16])
+def test_an_evaluation_sees_what_training_sees_on_average(num_folds: int) -> None:
+    """Few values, each in a quarter of the rows: the layers must not be told other numbers than they learnt from."""
+    rng, num_rows = np.random.default_rng(3), 40_000
+    ids = rng.integers(0, 4, (num_rows, 1))
+    labels = (rng.random(num_rows) < 0.1 + 0.1 * ids[:, 0]).astype(np.float32)
+    columns = Columns(rng.random((num_rows, 1)).astype(np.float32), ids, labels)
+    statistics = TargetStatistics((TableSpec("a", 4),), num_folds, 10.0)
+    statistics.count(columns)
+    in_training, in_evaluation = statistics.train()(columns), statistics.eval()(columns)
+    for value in range(4):
+        of_value = torch.from_numpy(ids[:, 0] == value)
+        means = in_training[of_value].mean(dim=0), in_evaluation[of_value].mean(dim=0)
+        torch.testing.assert_close(*means, rtol=0, atol=0.01)
+
+
+def test_a_value_seen_once_tells_nothing_in_training_and_in_evaluation() -> None:
+    columns = Columns(np.zeros((1, 1), np.float32), np.array([[2]]), np.ones(1, np.float32))
+    statistics = TargetStatistics((TableSpec("a", 4),), 4, 10.0)
+    statistics.count(columns)
+    assert torch.equal(statistics.train()(columns), statistics.eval()(columns))
 
 
 def test_in_training_no_click_of_a_row_s_own_fold_changes_its_rates() -> None:

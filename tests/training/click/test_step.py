@@ -109,3 +109,22 @@ def test_a_diverging_run_stops_and_leaves_the_last_good_state(resolve: Resolve, 
         with open_run(task) as run:
             assert run.restore(ClickTask(parts, inputs)).step == 1
     assert all(bool(parameter.isfinite().all()) for parameter in parts.model.parameters())
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_a_row_of_a_short_batch_weighs_as_much_as_any_other(micro_batches: int, resolve: Resolve) -> None:
+    """With plain SGD the steps of two halves add up to the step of the whole batch, and not to twice that."""
+    settings = ("tables.kind=sgd", "dense.kind=sgd", "tables.lr=0.001", "dense.lr=0.001")
+    config = resolve(*settings, f"update.micro_batches={micro_batches}")
+    whole, halves = assemble(config), assemble(config)
+    batch = first_batch(whole)
+    first = [parameter.detach().clone() for parameter in whole.model.parameters()]
+    expected_loss = take_step(whole, batch, 0)
+    middle = batch.num_rows // 2
+    parts = [Batch(batch.columns.rows(start, start + middle), batch.position) for start in (0, middle)]
+    losses = [take_step(halves, part, 0) for part in parts]
+    assert np.mean(losses) == pytest.approx(expected_loss, rel=1e-3), "what is told is the mean of the rows"
+    for before, one, two in zip(first, whole.model.parameters(), halves.model.parameters(), strict=True):
+        torch.testing.assert_close(two - before, one - before, rtol=0.02, atol=1e-6)
+    for spec in whole.tables.specs:
+        np.testing.assert_allclose(halves.tables.weights(spec.name), whole.tables.weights(spec.name), atol=1e-5)

@@ -1,4 +1,4 @@
-"""UpdateNumbers in a run: counted once over the rows to train on, before the first step."""
+"""Target statistics in a run: counted once over the rows to train on, before the first step."""
 
 import numpy as np
 import pytest

@@ -58,17 +58,23 @@ def _look_up(
 ) -> None:
     first_row, first_slot = bounds
     prior_rows, prior_clicks = prior
-    num_tables = len(first_row) - 1
+    num_tables, num_folds = len(first_row) - 1, counts.shape[1]
+    other_folds = num_folds / (num_folds - 1)
     for row in prange(len(folds)):
         for table in range(num_tables):
-            shown, clicked = 0, 0
+            shown, clicked = 0.0, 0.0
             for slot in range(first_slot[table], first_slot[table + 1]):
                 if columns.ids[row, slot] >= 0:
                     place = first_row[table] + columns.ids[row, slot]
-                    for fold in range(counts.shape[1]):
+                    num_rows, num_clicks = 0, 0
+                    for fold in range(num_folds):
                         if fold != folds[row]:
-                            shown += counts[place, fold, 0]
-                            clicked += counts[place, fold, 1]
+                            num_rows += counts[place, fold, 0]
+                            num_clicks += counts[place, fold, 1]
+                    # both ways, about what all rows of the value but one say
+                    weight = other_folds if folds[row] >= 0 else (num_rows - 1) / max(1, num_rows)
+                    shown += weight * num_rows
+                    clicked += weight * num_clicks
             out[row, table] = np.log((clicked + prior_clicks) / (shown - clicked + prior_rows - prior_clicks))
             out[row, num_tables + table] = np.log1p(shown)
 
@@ -78,7 +84,10 @@ class TargetStatistics(nn.Module):
 
     A rate is drawn to that of all rows, as if `prior_rows` such rows had been seen besides. Rows are in one of several
     folds, by what stands in them; while training, a row is not told of the rows of its own fold, so that it cannot find
-    its own click in a rate. The counts are buffers: they are saved and restored with the layers.
+    its own click in a rate. What other folds say counts K / (K − 1) times, so that on average it is what all other rows
+    of the value say; a row that is evaluated is told as much: of n rows of its value, n − 1. Without that the layers
+    would see larger numbers in an evaluation than they were trained with. The counts are buffers: they are saved and
+    restored with the layers.
     """
 
     def __init__(self, specs: Sequence[TableSpec], num_folds: int, prior_rows: float) -> None:

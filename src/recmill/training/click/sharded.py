@@ -36,7 +36,7 @@ from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import set_learning_rates_at, smoothed
 from recmill.training.loop.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
 from recmill.training.loop.ledger import fingerprint
-from recmill.training.loop.limits import least_rows, refuse_no_step
+from recmill.training.loop.limits import least_rows, refuse_no_step, share_of_full
 from recmill.training.loop.signals import Signals
 from recmill.training.loop.task import StepResult
 from recmill.training.optimize.average import WeightMean
@@ -201,7 +201,8 @@ class ShardedSteps:
         coming = self._group.start_stacking(np.array(mine))
         if self._next:
             self._next.exchange.go_on()
-        known = self._update(loss, vectors_BFD, coming, step)
+        share = share_of_full(sent.batch.num_rows, self._state.config.data.global_batch)
+        known = self._update(loss * share if share < 1 else loss, vectors_BFD, coming, step)
         self._unshared_s = time.perf_counter() - told_at
         self.clock.total_s += time.perf_counter() - began
         # the clock of the main process is everybody's

@@ -14,6 +14,7 @@ from recmill.errors import NonFiniteLoss
 from recmill.models.click.front import target_statistics_of
 from recmill.models.parts.dropout import train_at
 from recmill.settings.clicks import TrainConfig
+from recmill.training.loop.limits import share_of_full
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.precision import LossScale, autocast
 from recmill.training.optimize.schedule import lr_at
@@ -58,15 +59,15 @@ def take_step(state: ClickState, batch: Batch, step: int) -> float:
     is_in_parts = len(pieces) > 1 or state.loss_scale is not None
     if is_in_parts:
         state.tables.hold()
-    value = 0.0
+    value, share = 0.0, share_of_full(batch.num_rows, state.config.data.global_batch)
     for piece in pieces:
         loss = loss_of(state, piece) * (piece.num_rows / batch.num_rows)
         value += loss.item()
         if not math.isfinite(value):
             forget_gradients(state)
             raise NonFiniteLoss(explain_non_finite(state, batch, step, value))
-        scaled = loss * state.loss_scale.scale if state.loss_scale else loss
-        scaled.backward()  # type: ignore[no-untyped-call]  # the tables, unless they hold, are updated in here
+        weight = share * (state.loss_scale.scale if state.loss_scale else 1.0)
+        (loss * weight if weight != 1 else loss).backward()  # type: ignore[no-untyped-call]  # the tables, unless they hold, are updated in here
     if may_update(state):
         if is_in_parts:
             state.tables.apply_held()

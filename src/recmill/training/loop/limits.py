@@ -64,6 +64,11 @@ def least_rows(data: BatchSettings) -> int:
     return data.global_batch if data.drop_last else 1
 
 
+def share_of_full(num_rows: int, global_batch: int) -> float:
+    """By how much the mean loss of a batch counts: a row of a short last one weighs as much as any other, not more."""
+    return min(1.0, num_rows / global_batch)
+
+
 def refuse_no_step(step: int, least_rows: int) -> None:
     """Complain if a run would drop the only batch it has."""
     if step == 0:

@@ -23,6 +23,7 @@ from recmill.models.parts.dropout import train_at
 from recmill.models.sequence.losses import LossBatch, LossPart, build_loss
 from recmill.models.sequence.ranker import Ranker
 from recmill.settings.sequences import SequenceConfig
+from recmill.training.loop.limits import share_of_full
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.optimizers import build_dense_optimizer
 from recmill.training.optimize.precision import LossScale
@@ -113,7 +114,8 @@ def take_sequence_step(state: SequenceState, batch: SequenceBatch, step: int) ->
     if not math.isfinite(value):
         state.optimizer.zero_grad(set_to_none=True)
         raise NonFiniteLoss(explain_non_finite(state, step, value))
-    loss.backward()  # type: ignore[no-untyped-call]  # the engine's rows, if there are any, are updated in here
+    share = share_of_full(batch.num_rows, state.config.data.global_batch)
+    (loss * share if share < 1 else loss).backward()  # type: ignore[no-untyped-call]  # the engine's rows, if there are any, are updated in here
     state.group.average([parameter.grad for parameter in state.model.parameters() if parameter.grad is not None])
     if state.config.update.clip_norm:
         nn.utils.clip_grad_norm_(state.model.parameters(), state.config.update.clip_norm)
