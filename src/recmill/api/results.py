@@ -115,6 +115,11 @@ class Results:
         return speed
 
     @property
+    def warnings(self) -> list[str]:
+        """What is suspicious about the run, each with its likely cause."""
+        return list(self.plain.get("warnings", []))
+
+    @property
     def ended_by(self) -> str:
         """The limit that ended the run."""
         return str(self.plain["ended_by"])

@@ -16,6 +16,8 @@ def print_results(results: Mapping[str, Any], run_dir: Path) -> None:
         told.append(f"{results['skipped_rows']:,} bad lines ignored")
     print(", ".join(told))
     _print_clicks(results) if is_click else _print_sequences(results)
+    if results["warnings"]:
+        print(f"{len(results['warnings'])} warnings, see above and results.json")
     print(f"run directory: {run_dir}")
 
 

@@ -21,6 +21,8 @@ from recmill.errors import ConfigError
 if TYPE_CHECKING:
     from recmill.recipes.resolve import Mode
 
+BAD_RUN = 1
+
 
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
@@ -38,6 +40,7 @@ def add_parser(verbs: Verbs) -> None:
         "--warm-start", type=Path, metavar="PATH", help="begin with the tables of this checkpoint, model or run"
     )
     add_layers_option(parser)
+    parser.add_argument("--strict", action="store_true", help="status 1 if the finished run has warnings")
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the run directory")
     existing.add_argument("--overwrite", action="store_true", help="replace the run directory")
@@ -62,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     results = run_job(config, args.run, resume=goes_on, overwrite=args.overwrite, build_layers=layers)
     if read_world().is_main:
         print_results(results, args.run)
-    return 0
+    return BAD_RUN if args.strict and results["warnings"] else 0
 
 
 def mode_of(args: argparse.Namespace) -> "Mode":

@@ -70,5 +70,13 @@ def _records_up_to(path: Path, step: int) -> list[str]:
     return kept
 
 
+def last_train_loss(run_dir: Path, step: int) -> float | None:
+    """The loss of the newest training record up to a step; None if there is none."""
+    path = run_dir / METRICS
+    records: list[dict[str, Any]] = [json.loads(line) for line in _records_up_to(path, step)] if path.exists() else []
+    losses = [float(record["loss"]) for record in records if record["kind"] == "train"]
+    return losses[-1] if losses else None
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

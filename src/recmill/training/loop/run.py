@@ -12,10 +12,11 @@ from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
 from recmill.files import CONFIG, write_atomic
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
-from recmill.observe.record import METRICS, Recorder
+from recmill.observe.record import METRICS, Recorder, last_train_loss
 from recmill.settings.tree import Settings, to_toml
 from recmill.training.checkpoint.checkpoint import MODEL, read_model
 from recmill.training.checkpoint.saver import Saver
+from recmill.training.loop.health import find_warnings
 from recmill.training.loop.ledger import LEDGER, Ledger, forget_behind
 from recmill.training.loop.limits import limit_reached
 from recmill.training.loop.lock import locked
@@ -96,6 +97,7 @@ class RunWriter:
         self._evaluated: tuple[int, Evaluation] | None = None
         self._recorder: Recorder | None = None
         self._restored_step = 0
+        self._logged_loss: float | None = None
         self._ledger: Ledger | None = None
         cadence = task.settings.cadence
         self.saver = Saver(
@@ -131,6 +133,7 @@ class RunWriter:
         """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
         self._latest = self.saver.restore(task.state)
         self._restored_step = self._latest.step
+        self._logged_loss = last_train_loss(self.dir, self._restored_step)
         if self._world.is_main:
             write_settings(self.dir, task.config)  # of a run that goes on, now that it is known to
         if task.settings.cadence.keep_ledger:
@@ -151,12 +154,13 @@ class RunWriter:
     def log(self, progress: Progress, task: Task) -> Progress:
         """A record of the steps since the last one; the progress from which the next one is counted."""
         interval = progress.interval
+        self._logged_loss = interval.loss_sum / interval.num_rows
         self.record(
             "train",
             progress.step,
             epoch=progress.epoch,
             rows=progress.num_rows,
-            loss=interval.loss_sum / interval.num_rows,
+            loss=self._logged_loss,
             rows_per_s=round(interval.num_rows / interval.train_s, 1),
             blocked_frac=round(interval.blocked_s / interval.train_s, 5),
             **task.log_values(),
@@ -231,6 +235,7 @@ class RunWriter:
             "skipped_rows": progress.num_skipped,
             "train_s": round(progress.train_s, 3),
             "rows_per_s": round(progress.num_rows / progress.train_s, 1) if progress.train_s else None,
+            "train_loss": self._train_loss(progress),
             "blocked_frac": round(progress.blocked_s / progress.train_s, 5) if progress.train_s else None,
             "ended_by": limit_reached(progress, task.settings.stop) or "max_epochs",
             "processes": self._world.size,
@@ -239,10 +244,18 @@ class RunWriter:
             **{evaluation.split: evaluation.as_dict() for evaluation in evaluations},
         }
         results |= self._compare(results, task)
+        results["warnings"] = find_warnings(results, task.config)
+        for warning in results["warnings"]:
+            self.tell(f"warning: {warning}")
         if self._world.is_main:
             write_atomic(self.dir / RESULTS, json.dumps(results, indent=1))
         self._group.wait_for_all()
         return results
+
+    def _train_loss(self, progress: Progress) -> float | None:
+        """The mean loss of the steps since the last record or, without any, of those of that record."""
+        interval = progress.interval
+        return interval.loss_sum / interval.num_rows if interval.num_rows else self._logged_loss
 
     def _compare(self, results: dict[str, Any], task: Task) -> dict[str, Any]:
         """The test of the best weights, and baselines beside it; the task holds the best weights afterwards."""

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Position
 from recmill.settings.data import SplitName
+from recmill.settings.families import AnyConfig
 from recmill.settings.run import Cadence, Stop
-from recmill.settings.tree import Settings
 from recmill.training.checkpoint.checkpoint import State
 from recmill.training.progress import Spent
 
@@ -79,7 +79,7 @@ class Task(Protocol):
         """When things happen, and when all is over."""
 
     @property
-    def config(self) -> Settings:
+    def config(self) -> AnyConfig:
         """All settings."""
 
     @property

@@ -1,0 +1,88 @@
+"""What is suspicious about a finished run: warnings that name the likely cause and the setting to look at."""
+
+from collections.abc import Iterator, Mapping
+from math import sqrt
+from typing import Any
+
+from recmill.settings.families import AnyConfig
+
+# How far the mean prediction may be from the mean label, beside three standard errors of the number of clicks.
+_CALIBRATION_SLACK = 0.2
+_LOSS_SLACK = 1.15  # of a test beside the training loss, beside what few rows may differ
+_FEW_ROWS = 200
+
+
+def find_warnings(results: Mapping[str, Any], config: AnyConfig) -> list[str]:
+    """All that a user should know before believing the numbers of a run."""
+    found = list(_of_run(results, config))
+    found += _of_clicks(results) if "auroc" in results["test"] else _of_rankings(results)
+    return found
+
+
+def _of_run(results: Mapping[str, Any], config: AnyConfig) -> Iterator[str]:
+    step, from_step = results["step"], config.average.from_step
+    if from_step > step:
+        yield (
+            f"average.from_step = {from_step} was never reached: the run ended after {step} steps, so that its weights "
+            f"are not a mean; lower it, to {max(1, step // 2)} for instance"
+        )
+    if results["skipped_rows"] > results["rows"]:
+        yield (
+            f"{results['skipped_rows']:,} lines were ignored as bad and {results['rows']:,} trained on: the schema may "
+            "not be that of the file; look at `recmill audit`"
+        )
+
+
+def _of_clicks(results: Mapping[str, Any]) -> Iterator[str]:
+    for split in ("validation", "test"):
+        metrics = results[split]
+        if metrics["auroc"] is None and metrics["num_rows"]:
+            yield (
+                f"AUROC on {split} is undefined: all {metrics['num_rows']:,} labels are the same; hold out other or "
+                "more rows (data.holdout_frac, data.test_files), and look at the label with `recmill audit`"
+            )
+    test = results["test"]
+    if test["num_rows"] < _FEW_ROWS or test["auroc"] is None:
+        return
+    if test["auroc"] < 0.5:
+        yield f"AUROC on test is {test['auroc']:.4f}, worse than chance; is the label the right column?"
+    yield from _of_calibration(test)
+    if (entropy := test["normalised_entropy"]) is not None and entropy > 1:
+        yield (
+            f"the model is worse than always predicting the click rate (normalised entropy {entropy:.4f} on test, 1 is "
+            "the constant): lower dense.lr and tables.lr, or give the run more rows or epochs (stop.max_epochs)"
+        )
+    train_loss, logloss = results.get("train_loss"), test["logloss"]
+    if train_loss and logloss > _LOSS_SLACK * train_loss + 1 / sqrt(test["num_rows"]):
+        yield (
+            f"logloss on test is {logloss:.4f} and the training loss was {train_loss:.4f}: what was learnt does not "
+            "hold for new rows. Likely causes: too many epochs (stop.max_epochs, stop.patience), too little dropout "
+            "(model.dropout), or test rows unlike training rows (`recmill audit`)"
+        )
+
+
+def _of_calibration(test: Mapping[str, Any]) -> Iterator[str]:
+    calibration = test["calibration"]
+    if calibration is None or not test["num_clicks"]:
+        return
+    if abs(calibration - 1) > _CALIBRATION_SLACK + 3 / sqrt(test["num_clicks"]):
+        yield (
+            f"calibration on test is {calibration:.4f}, far from 1: the mean prediction is not near the click rate. "
+            "Likely causes: too few steps or too high a learning rate (stop.max_epochs, dense.lr, tables.lr), or a "
+            "click rate that changes over time (`recmill audit` shows it for both splits)"
+        )
+
+
+def _of_rankings(results: Mapping[str, Any]) -> Iterator[str]:
+    test = results["test_of_best"] or results["test"]
+    score = next(name for name in test if name.startswith("ndcg@10"))
+    if not test["num_users"]:
+        yield "no user has an event to test on; prepare with another --split, or with longer histories"
+        return
+    for name in ("popularity", "markov"):
+        baseline = results["baselines"].get(name)
+        if baseline and test[score] is not None and test[score] < baseline[score]:
+            yield (
+                f"{score} on test is {test[score]:.4f}, below the baseline {name} with {baseline[score]:.4f}: train "
+                "longer (stop.max_epochs, stop.patience), or add counts of transitions (model.transition_weight)"
+            )
