@@ -76,7 +76,7 @@ GUESTS = {
     "torchrec": ("embeddings/shard.py", "embeddings/shard_fused.py", "embeddings/shard_rows.py"),
     "fbgemm_gpu": (),
     "torchx": ("launch/torchx.py",),
-    "polars": ("data/events/interactions.py", "api/run.py", "serve/rows.py"),
+    "polars": ("data/events/interactions.py", "api/run.py", "serve/frames.py"),
     "pyarrow": ("data/events/arrow.py", "data/logs/parquet_rows.py", "data/prepared/parquet.py", "serve/table_file.py"),
     "tensorboard": ("observe/record.py",),
     "numba": (

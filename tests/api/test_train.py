@@ -174,6 +174,8 @@ def test_sequences_from_events_to_recommendations(tmp_path: Path) -> None:
     assert not {3, 7} & set(listed.items)
     assert listed.scores == sorted(listed.scores, reverse=True)
     assert listed.items == rm.recommend(tmp_path / "next", [3, 7], k=10).items
+    for history in (np.array([3, 7]), pl.Series([3, 7]), "3,7", (3, 7)):
+        assert model.recommend(history, k=10).items == listed.items
     assert model.table("item").shape == (len(model.items), 8)
     with pytest.raises(RunError, match="ranks items and predicts no clicks; use recommend"):
         model.predict("x")

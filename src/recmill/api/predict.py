@@ -1,6 +1,6 @@
 """Predictions and recommendations in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ def predict(
 
 def recommend(
     run: str | Path,
-    history: Sequence[int | str] | None = None,
+    history: Iterable[int | str] | None = None,
     *,
     user: int | str | None = None,
     k: int = 20,

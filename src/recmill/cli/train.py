@@ -20,6 +20,7 @@ from recmill.errors import ConfigError
 
 if TYPE_CHECKING:
     from recmill.recipes.resolve import Mode
+    from recmill.settings.families import AnyConfig
 
 BAD_RUN = 1
 
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     config, goes_on = resolve_for_run(sources_from(args), args.run, mode_of(args))
     if args.procs is not None or args.max_restarts is not None:
-        return start_processes(args)
+        return start_processes(args, config)
     from recmill.cli.show import print_results
     from recmill.training.job import run_job
     from recmill.world import read_world
@@ -75,7 +76,7 @@ def mode_of(args: argparse.Namespace) -> "Mode":
     return "start_or_resume" if args.start_or_resume else "overwrite" if args.overwrite else "new"
 
 
-def start_processes(args: argparse.Namespace) -> int:
+def start_processes(args: argparse.Namespace, config: "AnyConfig") -> int:
     """The same command, without the options that led here, in as many processes; the status of the first that fails."""
     from recmill.launch import torchrun
     from recmill.launch.job import Job, thread_words
@@ -95,11 +96,21 @@ def start_processes(args: argparse.Namespace) -> int:
             f"--procs {args.procs}: this is process {world.rank} of {world.size} that a launcher has started; "
             "leave --procs to one of the two"
         )
+    refuse_missing_torchrec(config, args.procs)  # said once here, and not by every process
     options = torchrun.TorchrunOptions(max_restarts=args.max_restarts or 0)
     words = ("-m", "recmill", *without_procs(args.words))
     job = Job("train", sys.executable, words, procs=args.procs)
     threads = thread_words(job.procs, len(os.sched_getaffinity(0)), os.environ)
     return torchrun.submit(torchrun.plan(replace(job, environment=threads), options))
+
+
+def refuse_missing_torchrec(config: "AnyConfig", procs: int) -> None:
+    """Complain if the processes would need TorchRec and it is not installed."""
+    from recmill.training.job import open_job
+    from recmill.world import World
+
+    if procs > 1:
+        open_job(config).uses_torchrec(World(size=procs, local_size=procs))
 
 
 def without_procs(words: list[str]) -> list[str]:

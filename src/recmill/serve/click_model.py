@@ -16,7 +16,13 @@ from recmill.errors import ConfigError, DataError, RunError
 from recmill.observe.console import ProgressLine, quiet_line
 from recmill.serve.predict import NewRowsReader, Scored, probabilities_of, read_prepared, score_chunks
 from recmill.serve.rows import Rows, opened_rows, prepared_dir
-from recmill.serve.table_file import predictions_schema, predictions_table, refuse_table_path, table_writer
+from recmill.serve.table_file import (
+    predictions_schema,
+    predictions_table,
+    refuse_own_names,
+    refuse_table_path,
+    table_writer,
+)
 from recmill.serve.weights import FoundWeights
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import BadRowPolicy
@@ -91,6 +97,7 @@ class ClickModel:
         """
         path, num_rows, num_bad = Path(out), 0, 0
         refuse_table_path(path)
+        refuse_own_names(id_columns)
         with self._scored(rows, bad_rows, id_columns) as scored, line or quiet_line() as shown:
             first = next(scored, None)
             schema = predictions_schema(first, id_columns, with_errors=bad_rows == "skip")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recmill.errors import RunError
+from recmill.files import has_manifest
 from recmill.recipes.resolve import apply_overrides, read_config_tree
 from recmill.serve.click_model import ClickModel
 from recmill.serve.sequence_model import SequenceModel
@@ -63,6 +64,11 @@ def open_weights(path: Path, weights: str | Path) -> tuple[AnyConfig, FoundWeigh
     if run_of(path) == path:
         found = find_weights(path, weights)
         return read_config_tree(open_state(found.directory).settings() or {}, str(found.directory)), found
+    if not has_manifest(path):
+        raise RunError(
+            f"{path} is no run directory (it has no config.toml), no checkpoint and no exported weights (it has no "
+            "manifest.json); give one of these, such as runs/NAME"
+        )
     state = open_state(path)
     settings = state.settings()
     if settings is None:

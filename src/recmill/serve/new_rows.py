@@ -5,6 +5,7 @@ file has names: a header, or Parquet. The label is never read.
 """
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from recmill.data.batch import Columns
 from recmill.data.logs.formats import format_named
 from recmill.data.logs.parquet_rows import parquet_names
-from recmill.data.logs.split import find_days, is_day
+from recmill.data.logs.split import is_day
 from recmill.data.logs.text_file import read_head
 from recmill.errors import DataError
 from recmill.settings.columns import Column, Schema
@@ -55,8 +56,9 @@ def find_new_files(data: Path) -> list[Path]:
         return [data]
     if not data.is_dir():
         raise DataError(f"there is no file or directory {data}")
-    if any(is_day(path) for path in data.iterdir()):
-        return find_days(data)
+    days = [path for path in data.iterdir() if is_day(path)]
+    if days:  # some may be missing: whoever predicts has the days that there are
+        return sorted(days, key=lambda path: int(re.findall(r"\d+", path.name)[0]))
     files = sorted(path for path in data.iterdir() if path.is_file() and not path.name.startswith("."))
     if not files:
         raise DataError(f"{data} holds no file")
@@ -88,16 +90,17 @@ def _parquet_schema(path: Path, schema: Schema) -> Schema:
 def _text_schema(path: Path, schema: Schema) -> Schema:
     head = read_head(path, _HEAD_BYTES)
     unlabelled = tuple(_without_label(column) for column in schema.columns)
-    if not schema.header:
-        return _headless_schema(path, schema, head, unlabelled)
     if not head:
         return schema.with_({"columns": unlabelled})
     names = _split(head.split(b"\n", 1)[0].removeprefix(_BYTE_ORDER_MARK), schema)
     read = {column.name: column for column in schema.columns if column.role in ("dense", "category")}
+    if not schema.header and not set(read) <= set(names):
+        return _headless_schema(path, schema, head, unlabelled)
     _refuse_missing(path, list(read), names)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{path}:1: the header names {', '.join(twice)} more than once")
-    return schema.with_({"columns": [read.get(name) or Column(name=name, role="ignored") for name in names]})
+    columns = [read.get(name) or Column(name=name, role="ignored") for name in names]
+    return schema.with_({"columns": columns, "header": True})  # also where training files had none
 
 
 def _headless_schema(path: Path, schema: Schema, head: bytes, unlabelled: tuple[Column, ...]) -> Schema:

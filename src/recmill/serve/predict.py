@@ -143,7 +143,9 @@ def read_prepared(directory: Path) -> Iterator[Chunk]:
         for split in SPLIT_NAMES:
             for segment in prepared.segments(split):
                 for start in range(0, segment.extent, _PREPARED_ROWS):
-                    columns = prepared.reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
+                    mapped = prepared.reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
+                    # torch wants arrays that may be written
+                    columns = Columns(np.array(mapped.dense), np.array(mapped.ids), np.array(mapped.labels))
                     yield Chunk(columns, columns.num_rows, (), ())
     finally:
         prepared.close()

@@ -6,10 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import polars as pl
-
 from recmill.data.prepared.manifest import prepared_kind
-from recmill.errors import DataError
+from recmill.errors import DataError, RecmillError
+from recmill.serve.frames import write_frame
 from recmill.serve.new_rows import NewFile, find_new_files, open_new_file
 from recmill.settings.columns import Schema
 
@@ -20,7 +19,11 @@ Rows = Any  # a path or several, a polars or pandas frame, an Arrow table, a map
 def opened_rows(rows: Rows, schema: Schema) -> Iterator[list[NewFile]]:
     """The files that hold the rows, for as long as the body runs; what is not a file is written to a scratch one."""
     with TemporaryDirectory(prefix="recmill_") as scratch:
-        yield [open_new_file(path, schema) for path in _as_paths(rows, schema, Path(scratch))]
+        try:
+            yield [open_new_file(path, schema) for path in _as_paths(rows, schema, Path(scratch))]
+        except RecmillError as error:  # nobody knows the scratch file
+            error.args = (str(error).replace(f"{scratch}/", "the given "), *error.args[1:])
+            raise
 
 
 def _as_paths(rows: Rows, schema: Schema, scratch: Path) -> list[Path]:
@@ -32,7 +35,7 @@ def _as_paths(rows: Rows, schema: Schema, scratch: Path) -> list[Path]:
         return [_write_lines([rows], scratch)] if _is_line(rows, schema) else find_new_files(Path(rows))
     if isinstance(rows, Sequence):
         return _paths_of_sequence(rows, schema, scratch)
-    return [_write_frame(rows, scratch)]
+    return [write_frame(rows, schema, scratch)]
 
 
 def _is_line(text: str, schema: Schema) -> bool:
@@ -58,7 +61,7 @@ def _paths_of_sequence(rows: Sequence[Any], schema: Schema, scratch: Path) -> li
     if not rows:
         return []
     if all(isinstance(each, Mapping) for each in rows):
-        return [_write_frame(list(rows), scratch)]
+        return [write_frame(list(rows), schema, scratch)]
     if all(isinstance(each, Path) for each in rows):
         return [path for each in rows for path in find_new_files(each)]
     if all(isinstance(each, str | bytes) for each in rows):
@@ -74,27 +77,3 @@ def _write_lines(texts: Sequence[str], scratch: Path) -> Path:
     path = scratch / "lines"
     path.write_text("".join(text if text.endswith("\n") else f"{text}\n" for text in texts), encoding="utf-8")
     return path
-
-
-def _write_frame(rows: Any, scratch: Path) -> Path:
-    """A frame, an Arrow table or columns by name, as a Parquet file."""
-    try:
-        frame = rows if isinstance(rows, pl.DataFrame) else _to_polars(rows)
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-        raise DataError(
-            f"rows of type {type(rows).__name__} cannot be read as columns: {str(error).splitlines()[0]}; give a file, "
-            "a polars or pandas frame, a dict of columns, or lines of text"
-        ) from None
-    path = scratch / "rows.parquet"
-    frame.write_parquet(path)
-    return path
-
-
-def _to_polars(rows: Any) -> pl.DataFrame:
-    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas, without importing it
-        return pl.DataFrame({str(name): rows[name].tolist() for name in rows.columns}, strict=False)
-    if hasattr(rows, "schema") and hasattr(rows, "column_names"):  # Arrow
-        found = pl.from_arrow(rows)
-        assert isinstance(found, pl.DataFrame)
-        return found
-    return pl.DataFrame(rows, strict=False)

@@ -1,6 +1,6 @@
 """A trained sequence model that lists items for users and histories."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +83,7 @@ class SequenceModel:
 
     def recommend(
         self,
-        history: Sequence[int | str] | None = None,
+        history: Iterable[int | str] | None = None,
         *,
         user: int | str | None = None,
         k: int = 20,
@@ -94,10 +94,11 @@ class SequenceModel:
         if k < 1:
             raise ConfigError(f"-k {k}: a list has at least one item")
         prepared, unknown = self._task.prepared, list[str]()
-        if user is not None:
+        if history is None:
             ids = recommend.find_history(prepared, str(user))
         else:
-            ids, unknown = recommend.read_history(prepared, [str(item) for item in history or ()])
+            given = recommend.split_names(history) if isinstance(history, str) else [str(each) for each in history]
+            ids, unknown = recommend.read_history(prepared, given)
         with self._task.ready_to_score():
             places, scores = recommend.recommend(self._task.state.model, [ids], self.num_items, k)
         listed = places[0][places[0] > 0].tolist()

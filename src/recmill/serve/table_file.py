@@ -17,6 +17,7 @@ from recmill.serve.predict import Scored
 
 STDOUT = Path("-")
 _ENDINGS = (".parquet", ".csv")
+_OWN_NAMES = ("row", "probability", "logit", "error")
 
 
 class TableWriter(Protocol):
@@ -51,6 +52,16 @@ def table_writer(path: Path, schema: Any) -> Iterator[TableWriter]:
         else:
             with pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
                 yield writer
+
+
+def refuse_own_names(id_columns: Sequence[str]) -> None:
+    """Complain about columns to carry along that would have the name of another one in the table."""
+    for name in id_columns:
+        if name in _OWN_NAMES or list(id_columns).count(name) > 1:
+            raise ConfigError(
+                f"--id-column {name}: the table of predictions has a column of that name already "
+                f"({', '.join(_OWN_NAMES)}); rename it in the input, or leave it out"
+            )
 
 
 def predictions_schema(first: Scored | None, id_columns: Sequence[str], *, with_errors: bool) -> Any:

@@ -49,8 +49,8 @@ def _describe_neighbours(key: str, known: list[str]) -> str:
 def _nearest(key: str, words: Mapping[str, str]) -> str | None:
     """The setting that was probably meant: of those whose last word is like the key's, the most similar as a whole."""
     plain = _INDEX.sub("#", key)
-    sections = {name.partition(".#")[0]: name.partition(".#")[0] for name in words if ".#" in name}
-    names = {**words, **sections}
+    above = {name.rpartition(".")[0].partition(".#")[0] for name in words}
+    names = {**words, **{section: section for section in above if section}}
     last = {name.rpartition(".")[2] for name in names}
     alike = set(get_close_matches(plain.rpartition(".")[2], last, n=3, cutoff=0.7))
     near = get_close_matches(plain, [name for name in names if name.rpartition(".")[2] in alike], n=1, cutoff=0.0)
