@@ -126,7 +126,7 @@ def test_a_run_goes_on_with_more_steps_and_cannot_become_another(
     status, _, err = told(capsys, "train", "--run", own_run_dir, "--resume", "--set", "model.num_blocks=3")
     assert (status, "model.num_blocks was 2" in err) == (2, True)
     status, _, err = told(capsys, "train", "sasrec", "--run", own_run_dir, "--resume")
-    assert (status, "leave out the recipe, --config and --schema" in err) == (2, True)
+    assert (status, "leave out the recipe, --config, --schema and --vocabulary" in err) == (2, True)
 
 
 def test_one_command_starts_a_run_and_goes_on_with_it(

@@ -68,7 +68,7 @@ def test_several_processes_without_torchrec_say_how_to_get_it(
         MissingExtra, match=r"a run of 2 processes needs TorchRec, which is not installed: make install"
     ):
         ClickJob(tiny_config).uses_torchrec(World(size=2, local_size=2))
-    with pytest.raises(MissingExtra, match=r"a run on cpu needs TorchRec"):
+    with pytest.raises(MissingExtra, match=r"sharding.engine = torchrec needs TorchRec"):
         run_job(tiny_config.with_({"sharding.engine": "torchrec"}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -68,6 +68,7 @@ def prepare(
     from recmill.data.prepared.prepare import prepare as prepare_rows
     from recmill.data.prepared.stages import say_nothing
 
+    _refuse_other(store=(store, "npy", "parquet"), bad_rows=(bad_rows, "fail", "skip"))
     settings = rows_to_prepare(data, schema, overrides)
     splits = open_splits(settings)
     try:
@@ -90,6 +91,13 @@ def prepare(
         return prepare_rows(job, overwrite=overwrite)
     finally:
         splits.close()
+
+
+def _refuse_other(**given: tuple[str, ...]) -> None:
+    """Complain about a value, the first of each, that is none of the others."""
+    for name, (value, *choices) in given.items():
+        if value not in choices:
+            raise ConfigError(f"{name} = {value!r} is rejected: choose from {', '.join(choices)}")
 
 
 def _num_jobs(jobs: int | None) -> int:

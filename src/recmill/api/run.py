@@ -3,7 +3,7 @@
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from recmill.api.evaluate import Weights, evaluate
 from recmill.api.results import Results, SplitResult
 from recmill.errors import RunError
 from recmill.files import CONFIG
+from recmill.observe.record import read_records
 from recmill.recipes.resolve import Overrides, read_run_config
 from recmill.settings.families import AnyConfig
 
@@ -58,12 +59,15 @@ class Run:
         """What was measured at the end."""
         if not self.is_finished:
             raise RunError(f"{self.dir} has no {_RESULTS}: the run is not finished; go on with resume=True")
-        return Results(json.loads((self.dir / _RESULTS).read_text()))
+        try:
+            return Results(json.loads((self.dir / _RESULTS).read_text()))
+        except ValueError as error:
+            raise RunError(f"{self.dir / _RESULTS} is damaged: {error}; write it anew with resume=True") from None
 
     def metrics(self) -> pl.DataFrame:
         """All records over the steps as a frame: `kind` is train or evaluate; what a record does not have is null."""
         path = self.dir / _METRICS
-        records: list[dict[str, Any]] = list(map(json.loads, path.read_text().splitlines())) if path.is_file() else []
+        records = read_records(path) if path.is_file() else []
         flat = [{k: v for k, v in record.items() if not isinstance(v, dict | list)} for record in records]
         frame = pl.DataFrame(flat, infer_schema_length=None)
         missing = [pl.lit(None, kind).alias(name) for name, kind in _ALWAYS.items() if name not in frame.columns]

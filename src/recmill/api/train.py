@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,8 @@ def train(
     layers: a module that takes dense features (B, N) and embeddings (B, F, D) and returns logits (B). `show` prints the
     progress on standard error.
     """
+    if procs < 1:
+        raise ConfigError(f"procs = {procs}: a run has at least one process")
     if resume and overwrite:
         raise ConfigError("resume goes on with a run and overwrite replaces it; give one of them")
     options = {} if model is None else {"model.kind": "custom", "model.layers": _name_of(model)}
@@ -86,22 +89,31 @@ def _train_in_processes(
         if build_layers is not None:
             options = [*options, "--layers", _place_of(build_layers)]
         words = ["train", "--config", str(settings), "--run", str(run_dir), *options]
-        output = None if show else subprocess.PIPE
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", "recmill", *words],
             env={**os.environ, ERROR_FILE: str(error_file)},
             stdout=subprocess.DEVNULL,
-            stderr=output,
+            stderr=None if show else subprocess.PIPE,
             text=True,
         )
-        if done.returncode:
-            raise _read_error(error_file, done.returncode, done.stderr or "")
+        try:
+            _, printed = process.communicate()
+        except BaseException:  # Ctrl-C in a notebook: the run saves its state and ends
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+            raise
+        if process.returncode:
+            raise _read_error(error_file, process.returncode, printed or "")
 
 
 def _place_of(build_layers: "BuildLayers") -> str:
     """Where another process finds the function."""
-    name, path = getattr(build_layers, "__qualname__", ""), inspect.getsourcefile(build_layers)
-    if path is None or not name.isidentifier():
+    name = getattr(build_layers, "__qualname__", "")
+    try:
+        path = inspect.getsourcefile(build_layers)
+    except TypeError:  # neither a function nor a class
+        path = None
+    if path is None or not name.isidentifier() or not Path(path).is_file():
         raise ConfigError(
             f"model = {name or build_layers!r}: several processes import the function by its name; "
             "define it at the top of a module, or train with procs=1"

@@ -95,19 +95,25 @@ def sources_from(args: argparse.Namespace) -> "Sources":
 def import_layers(place: str | None) -> "BuildLayers | None":
     """The function that --layers names."""
     import importlib.util
+    import sys
 
     from recmill.errors import ConfigError
 
     if place is None:
         return None
     path, _, name = place.rpartition(":")
-    if not name.isidentifier() or not Path(path).is_file():
+    if not name.isidentifier() or not path.endswith(".py") or not Path(path).is_file():
         raise ConfigError(f"--layers {place}: write FILE.py:FUNCTION, a file that is there and a function in it")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(Path(path).resolve().parent))  # what the file imports may lie beside it
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"--layers {place}: {path} cannot be imported: {type(error).__name__}: {error}") from error
     build: BuildLayers | None = getattr(module, name, None)
     if not callable(build):
         raise ConfigError(f"--layers {place}: {path} has no function {name}")

@@ -44,10 +44,13 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         return print_list(model, args)
     written = model.write_lists(args.out, args.k, histories=args.histories)
-    print(f"{args.out}: {written.num_users:,} users, {written.length} items each at most")
+    out = sys.stderr if args.out == Path("-") else sys.stdout
+    print(f"{args.out}: {written.num_users:,} users, {written.length} items each at most", file=out)
     if written.num_without:
         what = "users have no event" if args.everybody else "histories have no item"
-        print(f"{written.num_without:,} {what} {'with an item ' if args.everybody else ''}that was trained on")
+        print(
+            f"{written.num_without:,} {what} {'with an item ' if args.everybody else ''}that was trained on", file=out
+        )
     return 0
 
 

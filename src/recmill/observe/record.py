@@ -70,6 +70,17 @@ def _records_up_to(path: Path, step: int) -> list[str]:
     return kept
 
 
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """All records of a metrics file; a last line that is being written is left out."""
+    records = list[dict[str, Any]]()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
 def last_train_loss(run_dir: Path, step: int) -> float | None:
     """The loss of the newest training record up to a step; None if there is none."""
     path = run_dir / METRICS

@@ -114,8 +114,10 @@ def resolve_for_run(sources: Sources, run_dir: Path, mode: Mode) -> tuple[AnyCon
     """The settings of a run, and whether it goes on from what it has saved; a run that goes on stays what it was."""
     is_started = (run_dir / CONFIG).is_file()
     if mode == "resume":
-        if sources.recipe is not None or sources.file is not None or sources.schema is not None:
-            raise ConfigError(f"--resume takes the settings of {run_dir}; leave out the recipe, --config and --schema")
+        if any(each is not None for each in (sources.recipe, sources.file, sources.schema, sources.vocabulary)):
+            raise ConfigError(
+                f"--resume takes the settings of {run_dir}; leave out the recipe, --config, --schema and --vocabulary"
+            )
         before = read_run_config(run_dir)
         _refuse_other_family(family_of(before), {}, sources)
         after = apply_overrides(apply_overrides(before, _options_tree(sources)), sources.overrides)
@@ -142,6 +144,8 @@ def read_config_tree(tree: Tree, where: str) -> AnyConfig:
 
 def overrides_tree(overrides: Overrides, family: Family | None) -> Tree:
     """Overrides as plain nested data; the family's settings say which of them are lists."""
+    if isinstance(overrides, str):
+        overrides = [overrides]
     if isinstance(overrides, Mapping):
         return nested(overrides)
     return parse_assignments(overrides, family.config if family else None)

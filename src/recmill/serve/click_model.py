@@ -119,8 +119,10 @@ class ClickModel:
                 raise DataError(
                     f"{rows} holds prepared rows, which have no column {carry[0]!r} to carry along any more"
                 )
-            yield score_chunks(self._state, read_prepared(directory))
+            yield score_chunks(self._state, read_prepared(directory, self.config))
             return
+        if bad_rows not in ("fail", "skip"):
+            raise ConfigError(f"bad_rows = {bad_rows!r} is rejected: choose fail or skip")
         reader = NewRowsReader(self.config, bad_rows, tuple(carry), threads=len(os.sched_getaffinity(0)))
         with opened_rows(rows, self.config.data.schema_of_rows) as files:
             yield score_chunks(self._state, reader.read_files(files))

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.errors import RunError
+from recmill.errors import ConfigError, RunError
 from recmill.files import has_manifest
-from recmill.recipes.resolve import apply_overrides, read_config_tree
+from recmill.recipes.resolve import apply_overrides, read_config_tree, read_run_config
 from recmill.serve.click_model import ClickModel
 from recmill.serve.sequence_model import SequenceModel
 from recmill.serve.weights import FoundWeights, find_weights, run_of
@@ -28,6 +28,10 @@ def load(
     """
     config, found = open_weights(Path(path), weights)
     if isinstance(config, SequenceConfig):
+        if model is not None:
+            raise ConfigError(
+                f"{path} is a run of {config.model.kind}, which has no layers of your own; leave out model"
+            )
         return SequenceModel(config, found)
     return ClickModel(config, found, model)
 
@@ -63,7 +67,9 @@ def open_weights(path: Path, weights: str | Path) -> tuple[AnyConfig, FoundWeigh
         raise RunError(f"{path} {what}; give a run directory, a checkpoint or exported weights")
     if run_of(path) == path:
         found = find_weights(path, weights)
-        return read_config_tree(open_state(found.directory).settings() or {}, str(found.directory)), found
+        settings = open_state(found.directory).settings()
+        config = read_run_config(path) if settings is None else read_config_tree(settings, str(found.directory))
+        return config, found
     if not has_manifest(path):
         raise RunError(
             f"{path} is no run directory (it has no config.toml), no checkpoint and no exported weights (it has no "

@@ -20,6 +20,7 @@ from recmill.data.logs.parquet_rows import parquet_names
 from recmill.data.logs.split import is_day
 from recmill.data.logs.text_file import read_head
 from recmill.errors import DataError
+from recmill.files import has_manifest
 from recmill.settings.columns import Column, Schema
 
 _HEAD_BYTES, _HEAD_LINES = 1 << 20, 100
@@ -56,6 +57,8 @@ def find_new_files(data: Path) -> list[Path]:
         return [data]
     if not data.is_dir():
         raise DataError(f"there is no file or directory {data}")
+    if has_manifest(data):
+        raise DataError(f"{data} is a prepared directory; give it alone, and not among files")
     days = [path for path in data.iterdir() if is_day(path)]
     if days:  # some may be missing: whoever predicts has the days that there are
         return sorted(days, key=lambda path: int(re.findall(r"\d+", path.name)[0]))

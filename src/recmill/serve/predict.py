@@ -136,16 +136,19 @@ class NewRowsReader:
         return CARRIERS[file.schema.format](part, file.schema, self.carry)
 
 
-def read_prepared(directory: Path) -> Iterator[Chunk]:
+def read_prepared(directory: Path, config: TrainConfig) -> Iterator[Chunk]:
     """All rows of a prepared directory: those for training, then validation, then test."""
     prepared = Prepared(directory)
+    rule = None if prepared.facts.multi_hot else config.data.multi_hot_rule
+    tables = MultiHotTables(rule, config.data.num_table_rows) if rule else None
     try:
         for split in SPLIT_NAMES:
             for segment in prepared.segments(split):
                 for start in range(0, segment.extent, _PREPARED_ROWS):
                     mapped = prepared.reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
                     # torch wants arrays that may be written
-                    columns = Columns(np.array(mapped.dense), np.array(mapped.ids), np.array(mapped.labels))
+                    ids = tables.widen(np.array(mapped.ids, np.int64)) if tables else np.array(mapped.ids)
+                    columns = Columns(np.array(mapped.dense), ids, np.array(mapped.labels))
                     yield Chunk(columns, columns.num_rows, (), ())
     finally:
         prepared.close()

@@ -29,8 +29,11 @@ def opened_rows(rows: Rows, schema: Schema) -> Iterator[list[NewFile]]:
 def _as_paths(rows: Rows, schema: Schema, scratch: Path) -> list[Path]:
     if isinstance(rows, Path):
         return find_new_files(rows)
+    if isinstance(rows, str | bytes) and not rows.strip():
+        raise DataError("rows are an empty text; give a file, a frame, a dict of columns, or lines of text")
     if isinstance(rows, bytes):
-        return [_write_lines([rows.decode()], scratch)]
+        (scratch / "lines").write_bytes(rows)
+        return [scratch / "lines"]
     if isinstance(rows, str):
         return [_write_lines([rows], scratch)] if _is_line(rows, schema) else find_new_files(Path(rows))
     if isinstance(rows, Sequence):

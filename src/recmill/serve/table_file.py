@@ -80,7 +80,11 @@ def predictions_table(scored: Scored, schema: Any, first_row: int) -> Any:
     columns += [pa.array(scored.probabilities, mask=is_bad), pa.array(scored.logits, mask=is_bad)]
     if "error" in schema.names:
         columns.append(pa.array(scored.reasons, pa.string()))
-    return pa.table(columns, schema=schema)
+    try:
+        fitted = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    except pa.ArrowInvalid as error:
+        raise DataError(f"a column to carry along is of another type than in the files before: {error}") from None
+    return pa.table(fitted, schema=schema)
 
 
 def _as_array(values: Any) -> Any:

@@ -117,6 +117,8 @@ def nested(changes: Mapping[str, Any]) -> Tree:
     """`{"dense.lr": 0.1}` as `{"dense": {"lr": 0.1}}`; a value may be nested already."""
     tree: Tree = {}
     for key, value in changes.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"{key!r} = {shown(value)}: settings are named by texts such as 'dense.lr'")
         *sections, name = key.split(".")
         node = tree
         for section in sections:
@@ -290,6 +292,8 @@ def _plain(value: Any) -> Any:
         return value.to_tree()
     if isinstance(value, Path):
         return str(value)
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()  # a number of numpy's
     if isinstance(value, Mapping):
         return {key: _plain(below) for key, below in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

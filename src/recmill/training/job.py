@@ -99,7 +99,8 @@ def run_job(
 @contextmanager
 def trained_task(config: AnyConfig, weights_dir: Path, build_layers: BuildLayers | None = None) -> Iterator[Task]:
     """The task of a run with weights that it has saved, in this process alone."""
-    job = open_job(config, build_layers)
+    alone = config.with_({"sharding": {"engine": "auto", "kind": "auto"}, "device": "cpu"})  # however it was trained
+    job = open_job(alone, build_layers)
     with job.opened():
         task = job.build_task(Group(), Signals(), is_new=False)
         read_model(weights_dir, task.state)

@@ -49,7 +49,7 @@ def settings_for_rows(directory: Path) -> Tree:
     """The settings of a run on prepared rows that follow from how they were prepared."""
     manifest = read_rows_manifest(directory)
     tree = settings_for_vocabulary(directory)
-    del tree["data"]["vocabulary"]
+    tree["data"]["vocabulary"] = ""  # that of an earlier choice would be another one
     tree["data"]["first_half"] = manifest.get("first_half") or "validation"
     return tree
 

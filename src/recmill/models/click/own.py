@@ -1,12 +1,15 @@
 """Layers that a user's function builds, between the tables and the loss."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from recmill.errors import ConfigError
+from recmill.models.parts.dropout import Stepped
 from recmill.models.parts.mlp import layer_stream
+from recmill.seeds import stream_key
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 
@@ -16,22 +19,32 @@ BuildLayers = Callable[[TrainConfig, Schema], nn.Module]  # its module takes (de
 _SAMPLE_ROWS = 3
 
 
-class OwnLayers(nn.Module):
-    """A user's module, whose logits may come as (B) or (B, 1)."""
+class OwnLayers(Stepped):
+    """A user's module, whose logits may come as (B) or (B, 1).
 
-    def __init__(self, layers: nn.Module) -> None:
+    What it draws while training, for dropout for instance, depends on the seed, the step and the process alone, so that
+    a resumed run draws the same.
+    """
+
+    def __init__(self, layers: nn.Module, seed: int) -> None:
         super().__init__()
         self.layers = layers
+        self._seed = seed
 
     def forward(self, dense: Tensor, emb_BFD: Tensor) -> Tensor:
         """Dense features (B, N) and embeddings (B, F, D) → logits (B)."""
-        logits: Tensor = self.layers(dense, emb_BFD)
+        with torch.random.fork_rng() if self.training else nullcontext():
+            if self.training:
+                rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+                torch.manual_seed(stream_key(self._seed, "own", self.step, rank) >> 1)
+            logits: Tensor = self.layers(dense, emb_BFD)
         return logits.squeeze(1) if logits.dim() == 2 and logits.shape[1] == 1 else logits
 
 
 def name_of(build: BuildLayers) -> str:
     """What a run records of the function."""
-    return f"{getattr(build, '__module__', '?')}.{getattr(build, '__qualname__', repr(build))}"
+    function = getattr(build, "func", build)  # of a functools.partial, what it calls
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
 def build_own_layers(build: BuildLayers | None, config: TrainConfig, num_inputs: int) -> nn.Module:
@@ -45,11 +58,15 @@ def build_own_layers(build: BuildLayers | None, config: TrainConfig, num_inputs:
     schema = config.data.schema_of_rows
     with torch.random.fork_rng():
         torch.random.set_rng_state(layer_stream(config.seed, "own").get_state())
-        layers = build(config, schema)
-    if not isinstance(layers, nn.Module):
-        raise ConfigError(f"{name_of(build)} returned {type(layers).__name__}; it must return a torch.nn.Module")
-    own = OwnLayers(layers)
-    _try_out(own, name_of(build), num_inputs, len(schema.category_names), config.model.table_dim)
+        try:
+            layers = build(config, schema)
+        except Exception as error:
+            raise ConfigError(f"{name_of(build)} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(layers, nn.Module):
+            raise ConfigError(f"{name_of(build)} returned {type(layers).__name__}; it must return a torch.nn.Module")
+        own = OwnLayers(layers, config.seed)
+        # lazy layers draw their first values here
+        _try_out(own, name_of(build), num_inputs, len(schema.category_names), config.model.table_dim)
     return own
 
 

@@ -29,7 +29,13 @@ def _fill_factors(
                 bits >>= uint64(16)
 
 
-class Dropout(nn.Module):
+class Stepped(nn.Module):
+    """A module whose random numbers depend on the step."""
+
+    step = 0  # of the batch to come
+
+
+class Dropout(Stepped):
     """Zeros in a share of the places and 1/(1 − share) times the others while training; nothing otherwise.
 
     The share is rounded to a multiple of 2⁻¹⁶.
@@ -38,7 +44,6 @@ class Dropout(nn.Module):
     def __init__(self, frac: float, seed: int, *name: str | int) -> None:
         super().__init__()
         self.frac = frac
-        self.step = 0  # of the batch to come
         self._seed, self._name = seed, name
 
     def forward(self, inputs: Tensor, names: NDArray[np.uint64] | None = None) -> Tensor:
@@ -58,5 +63,5 @@ def train_at(model: nn.Module, step: int) -> None:
     """Make a model ready for the batch behind `step` finished ones."""
     model.train()
     for module in model.modules():
-        if isinstance(module, Dropout):
+        if isinstance(module, Stepped):
             module.step = step

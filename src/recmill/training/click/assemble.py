@@ -63,6 +63,11 @@ def build_model(config: TrainConfig, build_layers: BuildLayers | None = None) ->
     schema = config.data.schema_of_rows
     names = spread_names(schema.dense_names, schema.category_names, config.model)
     model: nn.Module
+    if build_layers is not None and config.model.kind != "custom":
+        raise ConfigError(
+            f"model.kind = {config.model.kind}, and a function that builds layers was given, which would not be used; "
+            "leave out one of the two"
+        )
     if config.model.kind == "custom":
         model = build_own_layers(build_layers, config, len(names))
     else:
@@ -79,6 +84,8 @@ def count_inputs(config: TrainConfig) -> int:
 def _compile_kernels(state: ClickState) -> None:
     """Have them compiled, or loaded from their cache, now rather than within the first step."""
     state.tables.compile()
+    if state.config.model.kind == "custom":
+        return  # layers of a user's own have none of our kernels, and may not take a batch without rows
     num_inputs = count_inputs(state.config)
     no_vectors = torch.empty(0, len(state.tables.specs), state.tables.dim, requires_grad=True)
     state.model(torch.empty(0, num_inputs), no_vectors).sum().backward()

@@ -35,7 +35,8 @@ class ClickJob:
                 f"{world.device}; leave it out"
             )
         if needs_it or engine == "torchrec":
-            require_torchrec(f"a run of {world.size} processes" if world.size > 1 else f"a run on {world.device}")
+            alone = "sharding.engine = torchrec" if world.device == "cpu" else f"a run on {world.device}"
+            require_torchrec(f"a run of {world.size} processes" if world.size > 1 else alone)
         return needs_it or engine == "torchrec"
 
     @contextmanager
