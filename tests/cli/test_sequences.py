@@ -266,7 +266,7 @@ def test_directories_of_the_other_kind_are_refused(
     status, _, err = told(capsys, "train", "demo", "--data", run_dir.parent / "data", "--run", tmp_path / "click")
     assert (status, "holds prepared sequences, and model.kind = dlrm is a click model" in err) == (2, True)
     status, _, err = told(capsys, "recommend", tmp_path, "--user", "1")
-    assert (status, "is not a checkpoint: it has no manifest.json" in err) == (2, True)
+    assert (status, "is no run directory (it has no config.toml), no checkpoint" in err) == (2, True)
 
 
 OPTIONS = [
