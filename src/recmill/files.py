@@ -17,7 +17,7 @@ import xxhash
 from recmill.errors import DataError, RunError
 
 MANIFEST = "manifest.json"
-CONFIG = "config.toml"  # of a run directory
+CONFIG, RESULTS = "config.toml", "results.json"  # of a run directory: written first, and last
 _OWN_CHECKSUM = "manifest_sha256"
 _HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
 CHECKSUM = "xxh3_128"  # ten times as fast, and what it guards against is accidents

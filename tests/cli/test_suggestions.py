@@ -59,7 +59,8 @@ def test_events_without_a_validation_split_can_be_trained_on(
 
 
 def test_prepared_rows_are_trained_on(follow: Follow, tiny_world_dir: Path) -> None:
-    follow("prepare", "--data", tiny_world_dir, "--out", "rows", more=TINY)
+    trained = follow("prepare", "--data", tiny_world_dir, "--out", "rows", more=TINY)
+    assert trained == ["train", "small", "--data", "rows", "--run", "runs/rows"]
 
 
 def test_an_inferred_schema_is_trained_with(follow: Follow, tmp_path: Path) -> None:

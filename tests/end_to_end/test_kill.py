@@ -106,11 +106,11 @@ def test_left_over_scratch_directories_do_not_matter(tiny_world_dir: Path, tmp_p
     """A kill in the middle of a save leaves a hidden directory; resuming ignores it."""
     from recmill.recipes import find_recipe
     from recmill.settings.clicks import TrainConfig
-    from recmill.settings.tree import from_tree, with_assignments
+    from recmill.settings.tree import from_tree, laid_over, parse_assignments
 
     tree = find_recipe("demo")().model_dump(mode="json", exclude_none=True)
     words = [f"data.dir={str(tiny_world_dir)!r}", f"data.table_rows={[50] * 26}", "stop.max_steps=2"]
-    config = from_tree(TrainConfig, with_assignments(tree, words))
+    config = from_tree(TrainConfig, laid_over(tree, parse_assignments(words)))
     run_job(config, tmp_path / "run")
     torn = tmp_path / "run" / "checkpoints" / ".step_0000000009.4711"
     torn.mkdir()

@@ -10,13 +10,13 @@ from recmill.settings.click_models import CONFIGS, DcnConfig
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.families import family_of
 from recmill.settings.reflect import setting_keys
-from recmill.settings.tree import from_tree, laid_over, layered, read_toml, to_toml, value_at, with_assignments
+from recmill.settings.tree import from_tree, laid_over, layered, parse_assignments, read_toml, to_toml, value_at
 
 TREE = find_recipe("demo")().model_dump(mode="json", exclude_none=True)
 
 
 def resolve(*assignments: str) -> TrainConfig:
-    return from_tree(TrainConfig, with_assignments(TREE, assignments))
+    return from_tree(TrainConfig, laid_over(TREE, parse_assignments(assignments)))
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from recmill.observe.console import ProgressLine
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.tree import from_tree, with_assignments
+from recmill.settings.tree import from_tree, laid_over, parse_assignments
 from recmill.training.click.task import ClickTask
 from recmill.training.loop.run import RunWriter, create_run_dir
 
@@ -23,7 +23,9 @@ def resolve(tiny_config: TrainConfig) -> Resolve:
     """The tiny settings with some `section.key=value` laid over them."""
 
     def resolved(*assignments: str) -> TrainConfig:
-        return from_tree(TrainConfig, with_assignments(tiny_config.model_dump(exclude_none=True), assignments))
+        return from_tree(
+            TrainConfig, laid_over(tiny_config.model_dump(exclude_none=True), parse_assignments(assignments))
+        )
 
     return resolved
 
@@ -34,7 +36,9 @@ def resolve_model(tiny_config: TrainConfig) -> ResolveModel:
 
     def resolved(kind: str, *assignments: str) -> TrainConfig:
         tree = {**tiny_config.model_dump(exclude_none=True), "model": {"kind": kind, "embedding_dim": 4}}
-        return from_tree(TrainConfig, with_assignments(tree, [f"model.{assignment}" for assignment in assignments]))
+        return from_tree(
+            TrainConfig, laid_over(tree, parse_assignments([f"model.{assignment}" for assignment in assignments]))
+        )
 
     return resolved
 

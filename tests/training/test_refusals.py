@@ -8,7 +8,7 @@ from recmill.cli.main import main
 from recmill.errors import ConfigError
 from recmill.recipes import find_recipe
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.tree import from_tree, with_assignments
+from recmill.settings.tree import from_tree, laid_over, parse_assignments
 from recmill.training.click.inputs import Inputs, refuse_large_batch
 from recmill.training.job import run_job
 from tests.training.conftest import Resolve
@@ -51,7 +51,7 @@ def refusal_of(config: TrainConfig, run_dir: Path) -> str:
 def test_settings_that_contradict_each_other_are_none(recipe: str, assignment: str, complaint: str) -> None:
     tree = find_recipe(recipe)().model_dump(mode="json", exclude_none=True)
     with pytest.raises(ConfigError) as caught:
-        from_tree(TrainConfig, with_assignments(tree, [assignment]))
+        from_tree(TrainConfig, laid_over(tree, parse_assignments([assignment])))
     assert complaint in str(caught.value)
 
 

@@ -10,8 +10,8 @@ import polars as pl
 from recmill.api.evaluate import Weights, evaluate
 from recmill.api.results import Results, SplitResult
 from recmill.errors import RunError
-from recmill.files import CONFIG
-from recmill.observe.record import read_records
+from recmill.files import CONFIG, RESULTS
+from recmill.observe.record import METRICS, read_records
 from recmill.recipes.resolve import Overrides, read_run_config
 from recmill.settings.families import AnyConfig
 
@@ -32,7 +32,6 @@ _ALWAYS: dict[str, type[pl.DataType]] = {
     "rows_per_s": pl.Float64,
     "blocked_frac": pl.Float64,
 }
-_RESULTS, _METRICS = "results.json", "metrics.jsonl"
 
 
 class Run:
@@ -52,21 +51,21 @@ class Run:
     @property
     def is_finished(self) -> bool:
         """Whether the run has written its results."""
-        return (self.dir / _RESULTS).is_file()
+        return (self.dir / RESULTS).is_file()
 
     @cached_property
     def results(self) -> Results:
         """What was measured at the end."""
         if not self.is_finished:
-            raise RunError(f"{self.dir} has no {_RESULTS}: the run is not finished; go on with resume=True")
+            raise RunError(f"{self.dir} has no {RESULTS}: the run is not finished; go on with resume=True")
         try:
-            return Results(json.loads((self.dir / _RESULTS).read_text()))
+            return Results(json.loads((self.dir / RESULTS).read_text()))
         except ValueError as error:
-            raise RunError(f"{self.dir / _RESULTS} is damaged: {error}; write it anew with resume=True") from None
+            raise RunError(f"{self.dir / RESULTS} is damaged: {error}; write it anew with resume=True") from None
 
     def metrics(self) -> pl.DataFrame:
         """All records over the steps as a frame: `kind` is train or evaluate; what a record does not have is null."""
-        path = self.dir / _METRICS
+        path = self.dir / METRICS
         records = read_records(path) if path.is_file() else []
         flat = [{k: v for k, v in record.items() if not isinstance(v, dict | list)} for record in records]
         frame = pl.DataFrame(flat, infer_schema_length=None)

@@ -8,11 +8,11 @@ from recmill.files import has_manifest
 from recmill.recipes.resolve import apply_overrides, read_config_tree, read_run_config
 from recmill.serve.click_model import ClickModel
 from recmill.serve.sequence_model import SequenceModel
-from recmill.serve.weights import FoundWeights, find_weights, run_of
+from recmill.serve.weights import FoundWeights, find_weights
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.families import AnyConfig
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.checkpoint.saved_state import open_state
+from recmill.training.checkpoint.saved_state import is_run, open_state
 
 if TYPE_CHECKING:
     from recmill.models.click.own import BuildLayers
@@ -39,7 +39,7 @@ def load(
 def load_click_model(
     path: str | Path, *, weights: str | Path = "best", model: "BuildLayers | None" = None
 ) -> ClickModel:
-    """The click model of a run, or a complaint that it is another."""
+    """The click model of a run; a run of a sequence model is rejected with the verb to use."""
     config, found = open_weights(Path(path), weights)
     if not isinstance(config, TrainConfig):
         raise RunError(
@@ -51,7 +51,7 @@ def load_click_model(
 def load_sequence_model(
     path: str | Path, *, weights: str | Path = "best", data: str | Path | None = None
 ) -> SequenceModel:
-    """The sequence model of a run, or a complaint that it is another; `data` are prepared sequences in place of its."""
+    """The sequence model of a run, which a run of clicks is not; `data` are prepared sequences in place of its own."""
     config, found = open_weights(Path(path), weights)
     if not isinstance(config, SequenceConfig):
         raise RunError(
@@ -65,7 +65,7 @@ def open_weights(path: Path, weights: str | Path) -> tuple[AnyConfig, FoundWeigh
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise RunError(f"{path} {what}; give a run directory, a checkpoint or exported weights")
-    if run_of(path) == path:
+    if is_run(path):
         found = find_weights(path, weights)
         settings = open_state(found.directory).settings()
         config = read_run_config(path) if settings is None else read_config_tree(settings, str(found.directory))
@@ -74,6 +74,10 @@ def open_weights(path: Path, weights: str | Path) -> tuple[AnyConfig, FoundWeigh
         raise RunError(
             f"{path} is no run directory (it has no config.toml), no checkpoint and no exported weights (it has no "
             "manifest.json); give one of these, such as runs/NAME"
+        )
+    if weights != "best":
+        raise ConfigError(
+            f"{path} holds one set of weights; leave out weights = {str(weights)!r}, or give its run directory"
         )
     state = open_state(path)
     settings = state.settings()

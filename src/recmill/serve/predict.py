@@ -30,6 +30,7 @@ from recmill.serve.new_rows import NewFile
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import SPLIT_NAMES, BadRowPolicy
 from recmill.training.click.evaluate import refuse_no_numbers
+from recmill.training.click.inputs import prepared_reader
 from recmill.training.click.step import ClickState, score_columns
 from recmill.training.vocabulary import find_vocabulary
 
@@ -139,16 +140,14 @@ class NewRowsReader:
 def read_prepared(directory: Path, config: TrainConfig) -> Iterator[Chunk]:
     """All rows of a prepared directory: those for training, then validation, then test."""
     prepared = Prepared(directory)
-    rule = None if prepared.facts.multi_hot else config.data.multi_hot_rule
-    tables = MultiHotTables(rule, config.data.num_table_rows) if rule else None
+    reader = prepared_reader(prepared, config.data)
     try:
         for split in SPLIT_NAMES:
             for segment in prepared.segments(split):
                 for start in range(0, segment.extent, _PREPARED_ROWS):
-                    mapped = prepared.reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
+                    mapped = reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
                     # torch wants arrays that may be written
-                    ids = tables.widen(np.array(mapped.ids, np.int64)) if tables else np.array(mapped.ids)
-                    columns = Columns(np.array(mapped.dense), ids, np.array(mapped.labels))
+                    columns = Columns(np.array(mapped.dense), np.array(mapped.ids), np.array(mapped.labels))
                     yield Chunk(columns, columns.num_rows, (), ())
     finally:
         prepared.close()

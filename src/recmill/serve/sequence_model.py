@@ -1,7 +1,6 @@
 """A trained sequence model that lists items for users and histories."""
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,15 +41,19 @@ class WrittenLists:
     length: int
 
 
+def _refuse_no_list(length: int) -> None:
+    if length < 1:
+        raise ConfigError(f"-k {length}: a list has at least one item")
+
+
 class SequenceModel:
     """Ranks items by what came before."""
 
     def __init__(self, config: AnyConfig, weights: FoundWeights) -> None:
         self.config, self.weights = config, weights
-        with ExitStack() as stack:  # the sequences are mapped, and stay so
-            task = stack.enter_context(trained_task(config, weights.directory))
-        assert isinstance(task, SequenceTask)
-        self._task = task
+        with trained_task(config, weights.directory) as task:  # the sequences are mapped, and stay so
+            assert isinstance(task, SequenceTask)
+            self._task = task
 
     @property
     def torch(self) -> nn.Module:
@@ -91,8 +94,7 @@ class SequenceModel:
         """The k best items for a history, oldest first, or for a user of the prepared sequences."""
         if (history is None) == (user is None):
             raise ConfigError("recommend takes a history or a user, one of them")
-        if k < 1:
-            raise ConfigError(f"-k {k}: a list has at least one item")
+        _refuse_no_list(k)
         prepared, unknown = self._task.prepared, list[str]()
         if history is None:
             ids = recommend.find_history(prepared, str(user))
@@ -109,12 +111,11 @@ class SequenceModel:
         """Write the lists of all users, or of a file of histories, to a Parquet or CSV file."""
         path, prepared, state = Path(out), self._task.prepared, self._task.state
         refuse_table_path(path)
-        if k < 1:
-            raise ConfigError(f"-k {k}: a list has at least one item")
+        _refuse_no_list(k)
         eval_batch = self._task.config.data.eval_batch
         blocks: Any
         if histories is not None:
-            num_asked = sum(1 for _ in recommend.read_asked(Path(histories)))  # a bad line is told before all else
+            num_asked = sum(1 for _ in recommend.read_asked(Path(histories)))  # a bad line is named before all else
             blocks = recommend.recommend_to_new(state.model, prepared, Path(histories), k, eval_batch)
         else:
             users = recommend.users_with_history(prepared.sequences)

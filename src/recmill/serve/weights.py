@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recmill.errors import RunError
+from recmill.files import RESULTS
 from recmill.training.checkpoint.checkpoint import MODEL
 from recmill.training.checkpoint.saved_state import is_run, open_state
-from recmill.training.loop.run import RESULTS
 
 
 @dataclass(frozen=True)

@@ -152,11 +152,6 @@ def parse_assignments(assignments: Sequence[str], kind: type[Settings] | None = 
     return changes
 
 
-def with_assignments(tree: Mapping[str, Any], assignments: Sequence[str]) -> Tree:
-    """The tree with each `section.key=value` laid over it."""
-    return laid_over(tree, parse_assignments(assignments))
-
-
 def laid_over(tree: Mapping[str, Any], changes: Mapping[str, Any], at: str = "") -> Tree:
     """The tree with the values of another in place of its own, section by section."""
     merged = dict(tree)

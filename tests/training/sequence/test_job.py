@@ -17,7 +17,7 @@ from recmill.recipes import find_recipe
 from recmill.serve.weights import find_weights
 from recmill.settings.events import EVENT_PRESETS
 from recmill.settings.sequences import SequenceConfig
-from recmill.settings.tree import from_tree, with_assignments
+from recmill.settings.tree import from_tree, laid_over, parse_assignments
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.job import run_job
 from recmill.training.sequence.plan import make_sequence_plan
@@ -171,7 +171,7 @@ def test_the_shipped_bert4rec_learns_the_planted_chain(tmp_path: Path) -> None:
     scores = list[float]()
     for steps in (1, 1200):  # neighbours' vectors may know much before the first step
         words = [f"data.dir={str(data_dir)!r}", *size, *limits, f"stop.max_steps={steps}"]
-        config = from_tree(SequenceConfig, with_assignments(recipe, words))
+        config = from_tree(SequenceConfig, laid_over(recipe, parse_assignments(words)))
         scores.append(run_job(config, tmp_path / f"run {steps}")["test_of_best"]["ndcg@10"])
     assert scores[0] + 0.2 < scores[1]
     assert world.test.ndcg - 0.1 < scores[1] < world.test.ndcg + 0.04, "1,500 users leave a deviation of 0.01"
@@ -336,4 +336,4 @@ REFUSALS = [
 @pytest.mark.parametrize(("words", "complaint"), REFUSALS)
 def test_settings_that_do_not_fit_together(words: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        from_tree(SequenceConfig, with_assignments({}, words))
+        from_tree(SequenceConfig, parse_assignments(words))

@@ -8,7 +8,7 @@ from recmill.data.synthetic.chains import EVENTS_FILE, ChainWorld, write_chains
 from recmill.settings.events import EVENT_PRESETS
 from recmill.settings.sequences import SequenceConfig
 from recmill.settings.synthetic import ChainSpec
-from recmill.settings.tree import from_tree, with_assignments
+from recmill.settings.tree import from_tree, parse_assignments
 from recmill.training.loop.signals import Signals
 from recmill.training.sequence.task import SequenceTask, build_sequence_task
 from recmill.world import Group
@@ -25,7 +25,7 @@ def make_world(directory: Path, **changes: Any) -> tuple[ChainWorld, Path]:
 
 
 def resolve(data_dir: Path, *assignments: str) -> SequenceConfig:
-    return from_tree(SequenceConfig, with_assignments({}, [f"data.dir={str(data_dir)!r}", *TINY, *assignments]))
+    return from_tree(SequenceConfig, parse_assignments([f"data.dir={str(data_dir)!r}", *TINY, *assignments]))
 
 
 def open_task(config: SequenceConfig, *, is_new: bool = True) -> SequenceTask:

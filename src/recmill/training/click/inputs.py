@@ -80,7 +80,7 @@ class PreparedRows:
             raise ConfigError(
                 f"data.first_half = {data.first_half}, and {data.dir} was prepared with {prepared}; leave it out"
             )
-        self.reader = self._prepared.reader if facts.multi_hot else _widened(self._prepared.reader, data)
+        self.reader = prepared_reader(self._prepared, data)
 
     def segments(self, split: SplitName) -> Sequence[StreamSegment]:
         """The rows of a split."""
@@ -150,6 +150,11 @@ def choose_read_ahead(config: TrainConfig, *, num_cores: int) -> ReadAhead:
         batches = 4 if num_busy < num_cores else 0
     threads = config.data.reader_threads or (2 if batches else num_cores)
     return ReadAhead(threads, batches)
+
+
+def prepared_reader(prepared: Prepared, data: DataConfig) -> Reader:
+    """The reader of prepared rows, which makes multi-hot rows of them if they are not multi-hot already."""
+    return prepared.reader if prepared.facts.multi_hot else _widened(prepared.reader, data)
 
 
 def _widened(reader: Reader, data: DataConfig) -> Reader:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
-from recmill.files import CONFIG, write_atomic
+from recmill.files import CONFIG, RESULTS, write_atomic
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import METRICS, Recorder, last_train_loss
@@ -24,7 +24,6 @@ from recmill.training.loop.task import Evaluation, StepResult, Task
 from recmill.training.progress import Progress
 from recmill.world import Group
 
-RESULTS = "results.json"
 ENVIRONMENT = "environment.json"
 
 
