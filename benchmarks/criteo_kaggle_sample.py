@@ -1,7 +1,7 @@
 """Models against logistic regression on a sample of Criteo's Kaggle log, in the order of time.
 
-The last seventh of the file is held out, to be judged by models trained on the rows before it. Tuning is for
---validation alone: trained on the first five sevenths, judged on the sixth. Logistic regression, the floor, is
+The last seventh of the file is held out, for models trained on the rows before it. Tuning is for
+--validation alone: trained on the first five sevenths, evaluated on the sixth. Logistic regression, the floor, is
 scikit-learn's on one-hot categories and the logarithms of the numbers.
 """
 
@@ -56,23 +56,23 @@ class Score:
 
 @dataclass(frozen=True)
 class Rows:
-    """A directory of files `train`, `validation` and `judged`, and how many rows there are to train on."""
+    """A directory of files `train`, `validation` and `held_out`, and how many rows there are to train on."""
 
     directory: Path
     num_train: int
 
 
 def cut_sample(sample: Path, out_dir: Path, *, validation: bool) -> Rows:
-    """The rows to train on and those to judge: the last seventh, or for tuning the one before it."""
+    """The rows to train on and those to evaluate: the last seventh, or for tuning the one before it."""
     if not sample.is_file():
         raise DataError(f"there is no {sample}; give the sample of Criteo's Kaggle log with --sample FILE")
     with gzip.open(sample) as file:
         lines = file.readlines()
     fifth, sixth = len(lines) * 5 // 7, len(lines) * 6 // 7
-    train, judged = (lines[:fifth], lines[fifth:sixth]) if validation else (lines[:sixth], lines[sixth:])
+    train, held_out = (lines[:fifth], lines[fifth:sixth]) if validation else (lines[:sixth], lines[sixth:])
     out_dir.mkdir()
     # a preparation wants rows for validation too; nobody looks at these
-    for name, rows in (("train", train), ("validation", train[-2:]), ("judged", judged)):
+    for name, rows in (("train", train), ("validation", train[-2:]), ("held_out", held_out)):
         (out_dir / name).write_bytes(b"".join(rows))
     return Rows(out_dir, len(train))
 
@@ -84,7 +84,7 @@ def prepare_rows(rows: Rows, out_dir: Path) -> Path:
         row_schema="kaggle",
         train_files=("train",),
         validation_files=("validation",),
-        test_files=("judged",),
+        test_files=("held_out",),
         table_rows=(2,) * 26,
     )
     splits = open_splits(data)
@@ -115,14 +115,14 @@ def score_floor(directory: Path) -> Score:
         from sklearn.preprocessing import OneHotEncoder, StandardScaler
     except ImportError as error:
         raise MissingExtra(f"the floor needs scikit-learn ({error}): make install-full") from None
-    train, judged = read_columns(directory, "train"), read_columns(directory, "test")
+    train, held_out = read_columns(directory, "train"), read_columns(directory, "test")
     scaler, encoder = StandardScaler().fit(train.dense), OneHotEncoder(handle_unknown="ignore").fit(train.ids)
 
     def features(columns: Columns) -> Any:
         return hstack([csr_matrix(scaler.transform(columns.dense)), encoder.transform(columns.ids)]).tocsr()
 
     model = LogisticRegression(C=FLOOR_C, max_iter=1000).fit(features(train), train.labels)
-    return score(model.decision_function(features(judged)), judged.labels)
+    return score(model.decision_function(features(held_out)), held_out.labels)
 
 
 def score(logits: NDArray[Any], labels: NDArray[np.float32]) -> Score:
@@ -146,14 +146,16 @@ def settings_of(kind: str, prepared_dir: Path, num_train: int, *, seed: int, thr
 
 
 def score_model(config: TrainConfig, run_dir: Path) -> Score:
-    """Train, and judge once."""
-    judged = run_job(config, run_dir)["test"]
-    return Score(judged["auroc"], judged["logloss"])
+    """Train, and evaluate once."""
+    held_out = run_job(config, run_dir)["test"]
+    return Score(held_out["auroc"], held_out["logloss"])
 
 
 def tell(scores: Mapping[str, Sequence[Score]], seeds: int, *, validation: bool) -> Report:
     """Means with their deviations, and the best model's distance from the floor."""
-    report = Report("criteo-kaggle-sample", notes={"seeds": seeds, "judged": "sixth" if validation else "last seventh"})
+    report = Report(
+        "criteo-kaggle-sample", notes={"seeds": seeds, "evaluated on": "sixth" if validation else "last seventh"}
+    )
     for name, of_seeds in scores.items():
         for measure in ("auroc", "logloss"):
             values = [getattr(each, measure) for each in of_seeds]

@@ -74,7 +74,7 @@ class PacedSteps:
 
     @property
     def trailing_skipped(self) -> int:
-        """How many bad rows were passed over behind the last batch."""
+        """How many bad rows were ignored behind the last batch."""
         return self.steps.trailing_skipped
 
     def take(self, step: int) -> "StepResult | None":
@@ -101,7 +101,7 @@ def open_paced(
     slice_steps: int,
     start: "Position | None",
 ) -> Iterator[PacedSteps]:
-    """A task's steps, paced; they end with a pause, so that a run saves and judges in a turn of its own."""
+    """A task's steps, paced; they end with a pause, so that a run saves and evaluates in a turn of its own."""
     with open_steps(start) as steps:
         paced = PacedSteps(steps, line, slice_steps)
         yield paced
@@ -162,7 +162,7 @@ class PacedRun:
         return self._rest()
 
     def finish(self) -> None:
-        """Let it save, judge and end, behind its last slice."""
+        """Let it save, evaluate and end, behind its last slice."""
         self._go_on()
         if self._started.wait():
             raise RuntimeError(self._complaint())

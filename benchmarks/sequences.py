@@ -41,12 +41,12 @@ def measure(args: argparse.Namespace, scratch: Path) -> Report:
     results: dict[str, Any] = json.loads((run_dir / "results.json").read_text())
     report = Report("sequences")
     best = results["test_of_best"] or results["test"]
-    judged = {"recmill": best, **results["baselines"]}
-    told = [name for name in best if is_at_ten(name) and name.startswith(("hr", "ndcg"))]
-    for who, metrics in judged.items():
-        report.figures |= {f"{who} {name}": metrics[name] for name in told}
+    measured = {"recmill": best, **results["baselines"]}
+    names = [name for name in best if is_at_ten(name) and name.startswith(("hr", "ndcg"))]
+    for who, metrics in measured.items():
+        report.figures |= {f"{who} {name}": metrics[name] for name in names}
     report.figures |= {"minutes": seconds / 60, "peak GiB": peak_gib, "windows/s": results["rows_per_s"]}
-    score = next(name for name in told if name.startswith("ndcg"))
+    score = next(name for name in names if name.startswith("ndcg"))
     report.ratios = {f"recmill/{who}": best[score] / metrics[score] for who, metrics in results["baselines"].items()}
     report.notes = {
         "recipe": args.recipe,

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from recmill.cli.main import main
+from tests.cli.command import train_sasrec
 
 TINY = ["--set", "data.global_batch=100", "--set", "stop.max_steps=3"]
 SMALL = ["--set", "model.embedding_dim=8", "--set", "stop.max_steps=4", "--set", "stop.patience=0"]
@@ -18,12 +19,7 @@ SMALL = ["--set", "model.embedding_dim=8", "--set", "stop.max_steps=4", "--set",
 @pytest.fixture(scope="module")
 def sasrec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny run on sequences."""
-    out = tmp_path_factory.mktemp("sasrec")
-    assert main(["synth", "interactions", "--users", "100", "--items", "80", "--out", str(out / "world")]) == 0
-    events = str(out / "world" / "interactions.csv")
-    assert main(["prepare", "--preset", "events", "--data", events, "--out", str(out / "seq")]) == 0
-    assert main(["train", "sasrec", "--data", str(out / "seq"), "--run", str(out / "run"), *SMALL]) == 0
-    return out / "run"
+    return train_sasrec(tmp_path_factory.mktemp("sasrec"), *SMALL)
 
 
 def test_two_equal_runs_do_not_differ(tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

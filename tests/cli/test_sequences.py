@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from recmill.cli.main import main
+from tests.cli.command import train_sasrec
 
 TINY = [
     "model.embedding_dim=8",
@@ -24,12 +25,7 @@ SETS = [word for assignment in TINY for word in ("--set", assignment)]
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, which all tests of the module read."""
-    scratch = tmp_path_factory.mktemp("sequences")
-    assert main(["synth", "interactions", "--users", "100", "--items", "90", "--out", str(scratch / "world")]) == 0
-    events = str(scratch / "world" / "interactions.csv")
-    assert main(["prepare", "--preset", "events", "--data", events, "--out", str(scratch / "data")]) == 0
-    assert main(["train", "sasrec", "--data", str(scratch / "data"), "--run", str(scratch / "run"), *SETS]) == 0
-    return scratch / "run"
+    return train_sasrec(tmp_path_factory.mktemp("sequences"), *SETS)
 
 
 @pytest.fixture

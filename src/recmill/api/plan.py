@@ -57,8 +57,8 @@ class RunPlan:
         }
 
     def _repr_html_(self) -> str:
-        verdict = "fits" if self.fits else "does not fit"
-        rows = [(f"{self.total_bytes / GIB:.3f}", f"{self.memory_bytes / GIB:.3f}", verdict)]
+        whether = "fits" if self.fits else "does not fit"
+        rows = [(f"{self.total_bytes / GIB:.3f}", f"{self.memory_bytes / GIB:.3f}", whether)]
         return html_table(("needed GiB", "there GiB", ""), rows)
 
 

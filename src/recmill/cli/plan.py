@@ -114,10 +114,10 @@ def show_clicks(plan: "ClickPlan", memory: int) -> None:
         f"memory: {plan.total_bytes / GIB:.2f} GiB for one process, a batch taking {plan.batch_bytes / GIB:.3f} GiB; "
         f"{plan.copy_bytes / GIB:.2f} GiB more let training go on while a state is saved"
     )
-    print(verdict(plan, memory))
+    print(describe_fit(plan, memory))
 
 
-def verdict(plan: "ClickPlan", memory: int) -> str:
+def describe_fit(plan: "ClickPlan", memory: int) -> str:
     """Whether it fits and, if not, by how much and what would help."""
     if plan.total_bytes <= memory:
         return f"fits: {memory / GIB:.2f} GiB are there"

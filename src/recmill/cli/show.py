@@ -8,13 +8,13 @@ from typing import Any
 def print_results(results: Mapping[str, Any], run_dir: Path) -> None:
     """The end of a run; the evaluations have been shown as they came."""
     is_click = "auroc" in results["test"]
-    told = [f"trained on {results['rows']:,} {'rows' if is_click else 'windows'} in {results['step']:,} steps"]
+    parts = [f"trained on {results['rows']:,} {'rows' if is_click else 'windows'} in {results['step']:,} steps"]
     if results["rows_per_s"]:
         speed = f"{results['rows_per_s']:,.0f} {'rows' if is_click else 'windows'}/s"
-        told.append(f"{speed}, {results['blocked_frac']:.1%} waiting for data" if is_click else speed)
+        parts.append(f"{speed}, {results['blocked_frac']:.1%} waiting for data" if is_click else speed)
     if results["skipped_rows"]:
-        told.append(f"{results['skipped_rows']:,} bad lines ignored")
-    print(", ".join(told))
+        parts.append(f"{results['skipped_rows']:,} bad lines ignored")
+    print(", ".join(parts))
     _print_clicks(results) if is_click else _print_sequences(results)
     if results["warnings"]:
         print(f"{len(results['warnings'])} warnings, see above and results.json")

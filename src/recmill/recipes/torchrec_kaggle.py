@@ -11,7 +11,7 @@ def build() -> TrainConfig:
     """TorchRec's DLRM on Criteo Kaggle: dimension 64, 100,000 rows a table, SGD 0.5, batches of 256.
 
     The layers and tables are `dlrm_main.py`'s own defaults, its batch of 32 on each of eight GPUs.
-    Fixed: the last seventh of the log, a day, is held out, where the original judges on training rows; x = −3, which
+    Fixed: the last seventh of the log, a day, is held out, where the original evaluates on training rows; x = −3, which
     the log does hold, has a logarithm; the learning rate reaches the tables.
     """
     return TrainConfig(

@@ -133,10 +133,10 @@ def read_asked(path: Path) -> Iterator[tuple[str, list[str]]]:
 def _read_asked(raw: bytes, where: str) -> tuple[str, list[str]]:
     shown = repr(raw[:_SHOWN].decode(errors="backslashreplace").rstrip())
     try:
-        told = json.loads(raw)
-        json.dumps(told, ensure_ascii=False).encode()  # JSON may name halves of characters, which no text can hold
+        asked = json.loads(raw)
+        json.dumps(asked, ensure_ascii=False).encode()  # JSON may name halves of characters, which no text can hold
     except ValueError as error:
         raise DataError(f"{where}: {shown} is no JSON: {error}") from None
-    if not isinstance(told, dict) or told.keys() != {"user", "history"} or type(told["user"]) not in (int, str):
+    if not isinstance(asked, dict) or asked.keys() != {"user", "history"} or type(asked["user"]) not in (int, str):
         raise DataError(f'{where}: {shown} is not of the form {{"user": "anna", "history": [12, 7]}}')
-    return str(told["user"]), _as_names(told["history"], where)
+    return str(asked["user"]), _as_names(asked["history"], where)

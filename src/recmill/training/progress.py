@@ -42,9 +42,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class Progress:
-    """Steps finished, rows trained on and passed over, seconds of training, and the position behind them.
+    """Steps finished, rows trained on and ignored, seconds of training, and the position behind them.
 
-    And what evaluations on the way have told: the best, and how many have come since that were not better.
+    And what evaluations on the way have found: the best, and how many have come since that were not better.
     """
 
     step: int = 0

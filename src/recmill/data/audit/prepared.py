@@ -44,7 +44,7 @@ def audit_prepared(
                     if on_progress:
                         on_progress(audit.num_rows)
         rows = {subset: facts.num_rows(subset) for subset in SPLIT_NAMES}
-        return audit.report(limits, prepared=PreparedFacts(facts.preset, facts.table_rows, rows, damage.told()))
+        return audit.report(limits, prepared=PreparedFacts(facts.preset, facts.table_rows, rows, damage.findings()))
 
 
 def _with_ids(schema: Schema) -> Schema:
@@ -108,7 +108,7 @@ class Damage:
         self._firsts.setdefault(finding, f"{values[first]} in row {piece.start + first + 1} of {name}")
         self._counts[finding] = self._counts.get(finding, 0) + int(is_wrong.sum())
 
-    def told(self) -> tuple[str, ...]:
+    def findings(self) -> tuple[str, ...]:
         """The findings, each with the way out."""
         return tuple(self._findings())
 

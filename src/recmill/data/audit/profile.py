@@ -1,7 +1,7 @@
-"""What a column holds: counted row by row, told as a profile, in memory that does not grow with the rows.
+"""What a column holds: counted row by row, summed up as a profile, in memory that does not grow with the rows.
 
 Rows come with codes: 2 · half + label. Which half a row belongs to is decided by a hash of its place, so that click
-rates learnt on one half can be judged on the other and a value that occurs once says nothing.
+rates learnt on one half can be measured on the other and a value that occurs once says nothing.
 """
 
 import math
@@ -63,7 +63,7 @@ class CategoryProfile:
     covering_values: int  # how many of the most frequent values make up the wanted share of the present ones
     table_rows: int  # these, and the reserved rows
     is_constant: bool
-    auroc: float | None  # of the click rate per value, learnt on one half of the rows and judged on the other
+    auroc: float | None  # of the click rate per value, learnt on one half of the rows and measured on the other
 
 
 @njit(nogil=True, cache=True)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from recmill.data.logs.infer_parquet import infer_parquet
 from recmill.data.logs.raw_format import MAX_BAD_LINES, RawChunk
-from recmill.data.text.cells import compile_cells, judge_cell, read_cells
+from recmill.data.text.cells import compile_cells, explain_cell, read_cells
 from recmill.data.text.fields import RawColumns
 from recmill.data.text.reference import BadRow
 from recmill.errors import DataError
@@ -116,7 +116,7 @@ class ParquetSource:
             column = self._schema.columns[flaw - 1]
             theirs = [row for row, its in zip(rows, flaws, strict=True) if its == flaw]
             cells = self._log.read_cells(theirs, column.name)
-            found.update((row, judge_cell(cell, column)) for row, cell in zip(theirs, cells, strict=True))
+            found.update((row, explain_cell(cell, column)) for row, cell in zip(theirs, cells, strict=True))
         return [found[row] for row in rows]
 
     def line_number(self, row: int) -> int:

@@ -210,11 +210,11 @@ def read_cells(columns: Mapping[str, Cells], schema: Schema, out: RawColumns, fl
         flaws[is_bad & (flaws == 0)] = place
 
 
-def judge_cell(value: object, column: Column) -> BadRow:
+def explain_cell(value: object, column: Column) -> BadRow:
     """What is wrong with a cell that was found to be bad."""
     items = [item for item in value if item not in (None, "", b"")] if isinstance(value, list) else [value]
-    verdicts = [BadRow(column.name, written(item), complaint(written(item), column) or "") for item in items]
-    return next(verdict for verdict in verdicts if verdict.reason)
+    complaints = [BadRow(column.name, written(item), complaint(written(item), column) or "") for item in items]
+    return next(each for each in complaints if each.reason)
 
 
 def written(value: object) -> bytes:

@@ -333,8 +333,8 @@ class ShardedTask:
                 num_skipped += stream.trailing_skipped if is_whole else 0
             else:
                 num_skipped += agreed.trailing_skipped
-        judged = ClickEvaluation(split, metrics.result(), num_skipped, is_whole) if world.is_main else None
-        evaluation: ClickEvaluation = self.group.from_main(judged)
+        measured = ClickEvaluation(split, metrics.result(), num_skipped, is_whole) if world.is_main else None
+        evaluation: ClickEvaluation = self.group.from_main(measured)
         return evaluation
 
     def compare(self, split: SplitName, weights: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run directory: what a run was told, what it noted, and the states it can go on from."""
+"""A run directory: the settings of a run, its records, and the states it can go on from."""
 
 import json
 import shutil

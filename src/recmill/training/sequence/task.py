@@ -139,11 +139,11 @@ class SequenceTask:
             "popularity": Popularity(item_counts),
             "markov": Markov(transitions, item_counts),
         }
-        told = {name: self.evaluate_scorer(scorer, split).as_dict() for name, scorer in baselines.items()}
+        measured = {name: self.evaluate_scorer(scorer, split).as_dict() for name, scorer in baselines.items()}
         if not model.transition_weight:
-            return told
+            return measured
         with self.ready_to_score():
-            return {**told, "network": {**self.evaluate_scorer(model.network, split).as_dict(), "weights": weights}}
+            return {**measured, "network": {**self.evaluate_scorer(model.network, split).as_dict(), "weights": weights}}
 
     def log_values(self) -> dict[str, float]:
         """The learning rates."""
