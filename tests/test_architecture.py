@@ -13,7 +13,7 @@ SOURCE = CHECKOUT / "src" / "recmill"
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
-BASE = {"errors", "files", "jit", "memory", "seeds", "metrics", "ranking", "world"}
+BASE = {"errors", "files", "jit", "memory", "seeds", "metrics", "ranking", "uncertainty", "world"}
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
 TRAINING = {
@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors"},
     "settings": {"errors"},
     "metrics": {"jit"},
+    "uncertainty": set(),
     "ranking": {"settings", "errors", "jit", "seeds"},
     "cores": set(),
     "world": {"cores", "errors"},
@@ -58,7 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.loop": BASE | DATA | {"settings", "observe", "training.checkpoint", "training.progress"},
     "training.footprint": set(),
     "training.vocabulary": {"errors", "files", "settings", "data.encode", "data.prepared"},
-    "training.click": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),
+    "training.click": BASE | DATA | MODELS | {"settings", "embeddings", "data.synthetic"} | (TRAINING - FAMILIES),
     "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),
     # a family is chosen by its name, and imported when a job of it is opened
     "training.job": BASE | {"settings", "observe", "models.click"} | (TRAINING - FAMILIES),
@@ -76,7 +77,7 @@ GUESTS = {
     "torchrec": ("embeddings/shard.py", "embeddings/shard_fused.py", "embeddings/shard_rows.py"),
     "fbgemm_gpu": (),
     "torchx": ("launch/torchx.py",),
-    "polars": ("data/events/interactions.py", "api/run.py", "serve/frames.py"),
+    "polars": ("data/events/interactions.py", "data/synthetic/tables.py", "api/run.py", "serve/frames.py"),
     "pyarrow": ("data/events/arrow.py", "data/logs/parquet_rows.py", "data/prepared/parquet.py", "serve/table_file.py"),
     "tensorboard": ("observe/record.py",),
     "numba": (

@@ -21,12 +21,12 @@ GIB = 1 << 30
 
 
 def synth(
-    kind: Literal["criteo", "interactions"], out: str | Path, *, overwrite: bool = False, **spec: Any
-) -> "ClickWorld | ChainWorld":
-    """Write a synthetic log with a known right answer: click logs of days, or events of users.
+    kind: Literal["criteo", "interactions", "clicks", "shop"], out: str | Path, *, overwrite: bool = False, **spec: Any
+) -> "ClickWorld | ChainWorld | dict[str, Any]":
+    """Write synthetic data with a known right answer: click logs of days, events of users, or a CSV of mixed columns.
 
     `spec`: of criteo rows, days, seed, scale, click_rate; of interactions users, items, seed, min_length, max_length,
-    noise, rules.
+    noise, rules; of clicks and shop, which are tables, rows and seed.
     """
     if kind == "criteo":
         from recmill.data.synthetic.clicks import write_criteo
@@ -38,7 +38,12 @@ def synth(
         from recmill.settings.synthetic import ChainSpec
 
         return write_chains(from_tree(ChainSpec, spec, "synth"), Path(out), overwrite=overwrite)
-    raise ConfigError(f"there is no synthetic log {kind!r}; choose from criteo, interactions")
+    if kind in ("clicks", "shop"):
+        from recmill.data.synthetic.tables import write_table
+        from recmill.settings.synthetic import SynthTable
+
+        return write_table(from_tree(SynthTable, {**spec, "kind": kind}, "synth"), Path(out), overwrite=overwrite)
+    raise ConfigError(f"there is no synthetic log {kind!r}; choose from criteo, interactions, clicks, shop")
 
 
 def prepare(

@@ -24,10 +24,24 @@ def print_results(results: Mapping[str, Any], run_dir: Path) -> None:
 def _print_clicks(results: Mapping[str, Any]) -> None:
     found = [f"{results[split]['auroc']} on {_describe_split(split, results)}" for split in ("validation", "test")]
     print(f"AUROC {', '.join(found)}")
+    if results.get("baselines"):
+        _print_baselines(results)
     best = results["best"]
     if best and best["step"] < results["step"]:
         test = f", {results['test_of_best']['auroc']} on test" if results["test_of_best"] else ""
         print(f"best AUROC on validation {best['auroc']} after step {best['step']:,}{test}")
+
+
+def _print_baselines(results: Mapping[str, Any]) -> None:
+    """The model and what it is compared with, one below the other, on the test rows."""
+    model = results["test_of_best"] if results["compared_weights"] == "best" else results["test"]
+    print(f"on test, {model['num_rows']:,} rows:           AUROC  logloss")
+    for who, metrics in {"model": model, **results["baselines"]}.items():
+        print(f"  {who.replace('_', ' '):<25} {_shown(metrics['auroc'])}   {_shown(metrics['logloss'])}")
+    found = results["differences"].get("logistic_regression", {}).get("auroc")
+    if found:
+        difference, error = found["difference"], found["standard_error"]
+        print(f"AUROC of the model minus logistic regression: {difference:+.4f} (standard error {error:.4f})")
 
 
 def _describe_split(split: str, results: Mapping[str, Any]) -> str:

@@ -32,6 +32,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     parser.set_defaults(run_verb=run)
     add_interactions_parser(kinds)
+    add_table_parser(kinds)
 
 
 def add_interactions_parser(kinds: Verbs) -> None:
@@ -47,6 +48,34 @@ def add_interactions_parser(kinds: Verbs) -> None:
     parser.add_argument("--rules", type=int, default=2, metavar="N", help="chains, one of which each user follows (2)")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     parser.set_defaults(run_verb=run_interactions)
+
+
+def add_table_parser(kinds: Verbs) -> None:
+    """Add `synth table`."""
+    parser = kinds.add_parser("table", help="a CSV of strings, numbers, dates and lists with a planted rule: table.csv")
+    parser.add_argument(
+        "--kind", choices=("clicks", "shop"), default="shop", help="many categories, or a shop's mixed columns (shop)"
+    )
+    parser.add_argument("--rows", type=int, default=100_000, metavar="N", help="how many rows (100,000)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed gives the same bytes (0)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
+    parser.set_defaults(run_verb=run_table)
+
+
+def run_table(args: argparse.Namespace) -> int:
+    """Write the table and say what can be reached."""
+    from recmill.data.synthetic.tables import TABLE, write_table
+    from recmill.settings.synthetic import SynthTable
+    from recmill.settings.tree import from_tree
+
+    spec = from_tree(SynthTable, {name: getattr(args, name) for name in SynthTable.model_fields}, "synth")
+    known = write_table(spec, args.out, overwrite=args.overwrite)
+    best = known["best_possible"]
+    print(f"{args.out / TABLE}: {spec.rows:,} rows, {best['num_clicks'] / spec.rows:.1%} of them positive")
+    print(f"best possible   AUROC {best['auroc']:.4f}  logloss {best['logloss']:.4f}")
+    print(f"next: recmill train auto --data {args.out / TABLE} --run runs/{args.out.name}")
+    return 0
 
 
 def run_interactions(args: argparse.Namespace) -> int:

@@ -26,6 +26,15 @@ class Loss(Settings):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="The s of smoothed labels.")
 
 
+class BaselineConfig(Settings):
+    """Simple predictors that are trained on the same rows, to compare the result with."""
+
+    enabled: bool = Field(default=True, description="Compare with the click rate and with logistic regression.")
+    max_rows: int = Field(
+        default=20_000_000, ge=1, description="Rows that logistic regression reads at most, all passes together."
+    )
+
+
 class TrainConfig(Settings):
     """A run, completely."""
 
@@ -47,6 +56,7 @@ class TrainConfig(Settings):
     loss: Loss = Field(default=Loss(), description="What is minimised.")
     average: Average = Field(default=Average(), description="The mean of the weights over later steps.")
     precision: Precision = Field(default=Precision(), description="The arithmetic of the layers.")
+    baselines: BaselineConfig = Field(default=BaselineConfig(), description="What the result is compared with.")
     warm_start: WarmStart = Field(default=WarmStart(), description="Weights that a new run begins with.")
 
     def problems(self) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What makes a synthetic world: the same settings give the same bytes."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from pydantic import Field
 
@@ -66,5 +67,20 @@ class ChainSpec(Settings):
             yield f"noise = {self.noise} is rejected: it is 0 or more and less than 1"
         if not 1 <= self.rules <= LIST_LENGTH:
             yield f"rules = {self.rules} is rejected: it is 1 to {LIST_LENGTH}"
+        if self.seed < 0:
+            yield f"seed = {self.seed} is rejected: it is 0 or more"
+
+
+class SynthTable(Settings):
+    """A table of mixed columns with a planted rule."""
+
+    kind: Literal["clicks", "shop"] = Field(description="Categories as in the Avazu log, or a shop's mixed columns.")
+    rows: int = Field(default=100_000, description="How many rows.")
+    seed: int = Field(default=0, description="The same seed gives the same bytes.")
+
+    def problems(self) -> Iterator[str]:
+        """What cannot be a world."""
+        if not 10 <= self.rows <= 100_000_000:
+            yield f"rows = {self.rows} is rejected: a table has 10 to 100,000,000 rows"
         if self.seed < 0:
             yield f"seed = {self.seed} is rejected: it is 0 or more"

@@ -1,5 +1,6 @@
 """A model evaluated on a split it was not trained on."""
 
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -9,11 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from recmill.data.batch import Columns
 from recmill.errors import FailureError
 from recmill.metrics import ClickMetrics, ClickResult
 from recmill.settings.data import DataConfig, SplitName
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import ClickState, score_columns
+
+Score = Callable[[Columns], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,16 @@ def refuse_no_numbers(logits: NDArray[np.float32], of_what: str) -> None:
             f"the model scores rows of {of_what} as nan: its weights have grown beyond all measure; "
             "lower the learning rates or look at the data"
         )
+
+
+def scored_with(state: ClickState, inputs: Inputs, split: SplitName, rival: Score) -> Iterator[NDArray[np.float32]]:
+    """Blocks of rows of a split: the model's logit, the label, the rival's logit."""
+    state.model.eval()
+    weights = state.average.in_place() if state.average else nullcontext()
+    with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
+        for batch in islice(stream, batch_limit(state.config.data, split) or None):
+            columns = batch.columns
+            yield np.stack([score_columns(state, columns).numpy(), columns.labels, rival(columns)], axis=1)
 
 
 def evaluate(state: ClickState, inputs: Inputs, split: SplitName) -> ClickEvaluation:

@@ -31,7 +31,8 @@ from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import SplitName
 from recmill.settings.optimizers import NO_AVERAGE
 from recmill.training.click.assemble import build_model, table_specs
-from recmill.training.click.evaluate import ClickEvaluation, batch_limit, refuse_no_numbers
+from recmill.training.click.baselines import compare_rows, train_baselines
+from recmill.training.click.evaluate import ClickEvaluation, Score, batch_limit, refuse_no_numbers
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import set_learning_rates_at, smoothed
 from recmill.training.loop.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
@@ -282,6 +283,14 @@ def loss_share(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor, siz
 
 
 @dataclass
+class _Reading:
+    """How far an evaluation has read."""
+
+    num_skipped: int = 0
+    is_whole: bool = True  # False: a limit left rows out
+
+
+@dataclass
 class ShardedTask:
     """A click model over the processes of a group; all of them call everything."""
 
@@ -314,33 +323,45 @@ class ShardedTask:
 
     def evaluate(self, split: SplitName) -> ClickEvaluation:
         """Score the rows of a split, each process some of them; the main one is sent all scores for the metrics."""
+        metrics, reading = ClickMetrics(), _Reading()
+        for rows in self._scored(split, reading):
+            refuse_no_numbers(rows[:, 0], split)
+            if self.group.world.is_main:
+                metrics.update(rows[:, 0], rows[:, 1])
+        is_main = self.group.world.is_main
+        measured = ClickEvaluation(split, metrics.result(), reading.num_skipped, reading.is_whole) if is_main else None
+        evaluation: ClickEvaluation = self.group.from_main(measured)
+        return evaluation
+
+    def _scored(
+        self, split: SplitName, reading: "_Reading", rival: Score | None = None
+    ) -> Iterator[NDArray[np.float32]]:
+        """Rows of all processes: the model's logit, the label and, if there is one, the rival's logit."""
         limit, world = batch_limit(self.config.data, split), self.group.world
         part = part_of(World()) if limit else part_of(world)
-        metrics, num_skipped, is_whole = ClickMetrics(), 0, True
         self.state.parallel.eval()
         with self.inputs.open_evaluation(split, part) as stream, torch.no_grad():
             agreed = GlobalBatches(stream, self.group, world.size)
             for batch in cut_batches(stream, self.group, limit) if limit else agreed:
-                vectors_BFD = self.state.tables.look_up(self.state.tables.start(batch.columns.ids, batch.padded_rows))
+                columns = batch.columns
+                vectors_BFD = self.state.tables.look_up(self.state.tables.start(columns.ids, batch.padded_rows))
                 logits = score(self.state, batch, vectors_BFD).cpu().numpy()
-                rows = self.group.join_rows(np.stack([logits, batch.columns.labels], axis=1))
-                refuse_no_numbers(rows[:, 0], split)
-                if world.is_main:
-                    metrics.update(rows[:, 0], rows[:, 1])
-                num_skipped += batch.num_skipped
+                others = [] if rival is None else [rival(columns)]
+                yield self.group.join_rows(np.stack([logits, columns.labels, *others], axis=1))
+                reading.num_skipped += batch.num_skipped
             if limit:
-                is_whole = next(stream, None) is None
-                num_skipped += stream.trailing_skipped if is_whole else 0
+                reading.is_whole = next(stream, None) is None
+                reading.num_skipped += stream.trailing_skipped if reading.is_whole else 0
             else:
-                num_skipped += agreed.trailing_skipped
-        measured = ClickEvaluation(split, metrics.result(), num_skipped, is_whole) if world.is_main else None
-        evaluation: ClickEvaluation = self.group.from_main(measured)
-        return evaluation
+                reading.num_skipped += agreed.trailing_skipped
 
     def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
-        """Nothing yet stands beside the metrics of a click model."""
-        del split, weights
-        return {}
+        """The click rate and logistic regression, on the same rows; every process trains the same regression."""
+        if not self.config.baselines.enabled:
+            return {}
+        baselines = train_baselines(self.config, self.inputs)
+        rows = self._scored(split, _Reading(), baselines.score)
+        return {**compare_rows(self.config, baselines, rows), "compared_weights": weights}
 
     def log_values(self) -> dict[str, float]:
         """The learning rates, and where the time went."""

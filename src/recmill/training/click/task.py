@@ -15,7 +15,8 @@ from recmill.models.click.front import target_statistics_of
 from recmill.models.click.target_statistics import TargetStatistics
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import SplitName
-from recmill.training.click.evaluate import ClickEvaluation, evaluate
+from recmill.training.click.baselines import compare_rows, train_baselines
+from recmill.training.click.evaluate import ClickEvaluation, evaluate, scored_with
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.step import ClickState, take_step
 from recmill.training.loop.ledger import fingerprint
@@ -71,9 +72,12 @@ class ClickTask:
         return evaluate(self.state, self.inputs, split)
 
     def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
-        """Nothing yet stands beside the metrics of a click model."""
-        del split, weights
-        return {}
+        """The click rate and logistic regression, on the same rows."""
+        if not self.config.baselines.enabled:
+            return {}
+        baselines = train_baselines(self.config, self.inputs)
+        rows = scored_with(self.state, self.inputs, split, baselines.score)
+        return {**compare_rows(self.config, baselines, rows), "compared_weights": weights}
 
     def log_values(self) -> dict[str, float]:
         """The learning rates, and what a run with a loss scale tells about it."""

@@ -52,12 +52,24 @@ def _of_clicks(results: Mapping[str, Any]) -> Iterator[str]:
             f"the model is worse than always predicting the click rate (normalised entropy {entropy:.4f} on test, 1 is "
             "the constant): lower dense.lr and tables.lr, or give the run more rows or epochs (stop.max_epochs)"
         )
+    yield from _of_baselines(results)
     train_loss, logloss = results.get("train_loss"), test["logloss"]
     if train_loss and logloss > _LOSS_SLACK * train_loss + 1 / sqrt(test["num_rows"]):
         yield (
             f"logloss on test is {logloss:.4f} and the training loss was {train_loss:.4f}: what was learnt does not "
             "hold for new rows. Likely causes: too many epochs (stop.max_epochs, stop.patience), too little dropout "
             "(model.dropout), or test rows unlike training rows (`recmill audit`)"
+        )
+
+
+def _of_baselines(results: Mapping[str, Any]) -> Iterator[str]:
+    """A model that is not better than a linear one is not worth its trouble."""
+    found = results.get("differences", {}).get("logistic_regression", {}).get("auroc")
+    if found and found["difference"] < 0:
+        yield (
+            f"AUROC on test is {-found['difference']:.4f} below logistic regression on the same rows (standard error "
+            f"{found['standard_error']:.4f}): for few rows use fewer epochs and more regularisation, as the recipe "
+            "auto does (stop.patience, model.dropout, tables.weight_decay); for many, lower or raise the learning rates"
         )
 
 

@@ -1,0 +1,61 @@
+"""How sure a difference between two predictors is, measured on the same rows."""
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of a metric, the first predictor's minus the second's, and its standard error over rows drawn anew."""
+
+    difference: float
+    standard_error: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain numbers for JSON."""
+        return asdict(self)
+
+
+def row_losses(logits: NDArray[np.float32], labels: NDArray[np.float32]) -> Floats:
+    """The cross entropy of each row."""
+    signed = np.where(labels == 1, -logits, logits).astype(np.float64)
+    return np.logaddexp(0.0, signed)
+
+
+def compare_losses(first: Floats, second: Floats) -> Difference:
+    """Of two mean losses of the same rows."""
+    differences = first - second
+    return Difference(float(differences.mean()), float(differences.std(ddof=1) / math.sqrt(len(differences))))
+
+
+def compare_aurocs(
+    first: NDArray[np.float32], second: NDArray[np.float32], labels: NDArray[np.float32]
+) -> Difference | None:
+    """Of the AUROCs of two scores of the same rows, by DeLong's method; None with fewer than two rows of a class."""
+    is_click = labels == 1
+    if is_click.sum() < 2 or (~is_click).sum() < 2:
+        return None
+    first_parts, second_parts = _auroc_parts(first, is_click), _auroc_parts(second, is_click)
+    of_clicks, of_others = (a - b for a, b in zip(first_parts, second_parts, strict=True))
+    variance = of_clicks.var(ddof=1) / len(of_clicks) + of_others.var(ddof=1) / len(of_others)
+    return Difference(float(of_clicks.mean()), math.sqrt(max(0.0, float(variance))))
+
+
+def _auroc_parts(scores: NDArray[np.float32], is_click: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """For each click the share of others that score lower, for each other row the share of clicks that score higher.
+
+    A tie counts one half. The mean of either is the AUROC.
+    """
+    clicks, others = scores[is_click], scores[~is_click]
+    return _share_below(clicks, others), 1.0 - _share_below(others, clicks)
+
+
+def _share_below(scores: NDArray[np.float32], among: NDArray[np.float32]) -> Floats:
+    ordered = np.sort(among)
+    lower, upper = np.searchsorted(ordered, scores, "left"), np.searchsorted(ordered, scores, "right")
+    return (lower + upper) / (2.0 * len(ordered))
