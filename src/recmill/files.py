@@ -18,6 +18,7 @@ from recmill.errors import DataError, RunError
 
 MANIFEST = "manifest.json"
 CONFIG, RESULTS = "config.toml", "results.json"  # of a run directory: written first, and last
+ROWS = "rows"  # of a run of the recipe auto: its prepared rows
 _OWN_CHECKSUM = "manifest_sha256"
 _HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
 CHECKSUM = "xxh3_128"  # ten times as fast, and what it guards against is accidents

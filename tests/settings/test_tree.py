@@ -68,7 +68,7 @@ def test_assignments_set_one_setting_each() -> None:
             r"^dense.learning_rat = 3 is not a setting; did you mean dense.lr\?$",
         ),
         ("dens.lr=3", r"^dens = \{\"lr\": 3\} is not a setting; did you mean dense\?$"),
-        ("velocity=3", r"^velocity = 3 is not a setting; there are average, cadence, data, dense, "),
+        ("velocity=3", r"^velocity = 3 is not a setting; there are average, baselines, cadence, data, dense, "),
         ("data.globl_batch=3", r"data.globl_batch = 3 is not a setting; did you mean data.global_batch\?"),
         ("global_batch=3", r"global_batch = 3 is not a setting; did you mean data.global_batch\?"),
         ("dense.lr=fast", r'dense.lr = "fast" is rejected: input should be a valid number'),

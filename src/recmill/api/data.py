@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recmill.data.prepared.stages import OnProgress, Record
     from recmill.data.synthetic.chains import ChainWorld
     from recmill.data.synthetic.clicks import ClickWorld
+    from recmill.settings.columns import Schema
 
 GIB = 1 << 30
 
@@ -51,7 +52,7 @@ def prepare(
     *,
     out: str | Path,
     preset: str = "recmill",
-    schema: str = "criteo",
+    schema: "str | Schema" = "criteo",
     store: Literal["npy", "parquet"] = "npy",
     overrides: Overrides = (),
     seed: int | None = None,
@@ -111,13 +112,14 @@ def _num_jobs(jobs: int | None) -> int:
     return jobs or len(os.sched_getaffinity(0))
 
 
-def rows_to_prepare(data: str | Path, schema: str, overrides: Overrides) -> DataConfig:
+def rows_to_prepare(data: str | Path, schema: "str | Schema", overrides: Overrides) -> DataConfig:
     """Which files and lines; the sizes of the tables are found by counting, and not asked for."""
-    num_tables = len(find_schema(schema).category_names)
+    columns = find_schema(schema) if isinstance(schema, str) else schema
     given = overrides_tree(overrides, CLICK)
     if unknown := [key for key in given if key != "data"]:
         raise ConfigError(f"--set {unknown[0]}: only settings of [data] matter here, such as data.holdout_frac")
-    tree = {"dir": str(data), "row_schema": schema, "table_rows": [2] * num_tables}
+    tree: dict[str, Any] = {"dir": str(data), "row_schema": schema if isinstance(schema, str) else schema.to_tree()}
+    tree["table_rows"] = [2] * len(columns.category_names)
     return from_tree(DataConfig, layered(DataConfig, tree, given.get("data", {})), prefix="data.")
 
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from recmill import errors
 from recmill.api.run import Run
 from recmill.errors import ERROR_FILE, ConfigError, FailureError, RecmillError
-from recmill.recipes.resolve import Mode, Overrides, resolve_for_run, sources_of
+from recmill.files import CONFIG
+from recmill.recipes.resolve import Mode, Overrides, Sources, resolve_for_run, sources_of
 from recmill.settings.families import AnyConfig
 from recmill.settings.tree import to_toml
 
 if TYPE_CHECKING:
+    from recmill.api.auto import Tell
     from recmill.models.click.own import BuildLayers
 
 _OPTIONS: dict[Mode, list[str]] = {
@@ -37,6 +39,7 @@ def train(
     overrides: Overrides = (),
     schema: str | None = None,
     vocabulary: str | Path | None = None,
+    label: str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     procs: int = 1,
@@ -47,8 +50,8 @@ def train(
 
     `source` is a recipe, a TOML file, a run directory or settings. With `resume` a run that was started goes on from
     its newest checkpoint, and one that was not starts. `model` is a function of (settings, schema) that builds your own
-    layers: a module that takes dense features (B, N) and embeddings (B, F, D) and returns logits (B). `show` prints the
-    progress on standard error.
+    layers: a module that takes dense features (B, N) and embeddings (B, F, D) and returns logits (B). `label`
+    names the label for the recipe auto. `show` prints the progress on standard error.
     """
     if procs < 1:
         raise ConfigError(f"procs = {procs}: a run has at least one process")
@@ -61,7 +64,7 @@ def train(
     mode: Mode = "overwrite" if overwrite else "new"
     if resume:
         mode = "resume" if source is None else "start_or_resume"
-    config, goes_on = resolve_for_run(sources, Path(run), mode)
+    config, goes_on = resolve_or_choose(sources, Path(run), mode, label, print_line if show else _say_nothing)
     if procs > 1:
         _train_in_processes(config, Path(run), ["--procs", str(procs), *_OPTIONS[mode]], model, show=show)
     else:
@@ -71,6 +74,32 @@ def train(
         line = ProgressLine() if show else quiet_line()
         run_job(config, run, resume=goes_on, overwrite=overwrite, build_layers=model, line=line)
     return Run(run, model)
+
+
+def resolve_or_choose(
+    sources: Sources, run_dir: Path, mode: Mode, label: str | None, tell: "Tell"
+) -> tuple[AnyConfig, bool]:
+    """The settings of a run, and whether it goes on; those of the recipe auto are chosen from its data first."""
+    if sources.recipe != "auto":
+        if label is not None:
+            raise ConfigError(f"--label {label} is for the recipe auto; elsewhere the schema names the label")
+        return resolve_for_run(sources, run_dir, mode)
+    if mode in ("resume", "start_or_resume") and (run_dir / CONFIG).is_file():
+        return resolve_for_run(replace(sources, recipe=None, data=None, schema=None), run_dir, "resume")
+    from recmill.api.auto import chosen_sources
+    from recmill.training.loop.run import refuse_occupied_run
+
+    refuse_occupied_run(run_dir, overwrite=mode == "overwrite")
+    return resolve_for_run(chosen_sources(sources, run_dir, label, tell), run_dir, mode)
+
+
+def print_line(line: str) -> None:
+    """Tell a person, on standard error."""
+    print(line, file=sys.stderr)
+
+
+def _say_nothing(_line: str) -> None:
+    pass
 
 
 def _name_of(build_layers: "BuildLayers") -> str:

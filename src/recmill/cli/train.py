@@ -32,6 +32,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
     )
+    parser.add_argument("--label", metavar="COLUMN", help="recipe auto: the column to predict (found by its name)")
     # under torchrun, which takes --run for a part of its own --run-path, it has the longer name
     parser.add_argument("--run", "--run-dir", type=Path, required=True, metavar="DIR", help="run directory to write")
     add_set_option(parser, "one setting, e.g. dense.lr=0.01")
@@ -53,9 +54,9 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Resolve the settings and train."""
-    from recmill.recipes.resolve import resolve_for_run
+    from recmill.api.train import print_line, resolve_or_choose
 
-    config, goes_on = resolve_for_run(sources_from(args), args.run, mode_of(args))
+    config, goes_on = resolve_or_choose(sources_from(args), args.run, mode_of(args), args.label, print_line)
     if args.procs is not None or args.max_restarts is not None:
         return start_processes(args, config)
     from recmill.cli.show import print_results

@@ -8,6 +8,7 @@ from recmill.errors import ConfigError
 from recmill.settings.families import AnyConfig
 
 RECIPES = {
+    "auto": "recmill.recipes.auto",
     "demo": "recmill.recipes.demo",
     "small": "recmill.recipes.small",
     "criteo-small": "recmill.recipes.criteo_small",

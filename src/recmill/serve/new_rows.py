@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
 from recmill.data.logs.formats import format_named
-from recmill.data.logs.parquet_rows import parquet_names
+from recmill.data.logs.parquet_rows import parquet_lists, parquet_names
 from recmill.data.logs.split import is_day
 from recmill.data.logs.text_file import read_head
 from recmill.errors import DataError
@@ -85,7 +85,10 @@ def _parquet_schema(path: Path, schema: Schema) -> Schema:
     names = parquet_names(path)
     read = [column for column in schema.columns if column.role in ("dense", "category")]
     _refuse_missing(path, [column.name for column in read], names)
-    by_name = {column.name: column.with_({"inner_separator": None}) for column in read}
+    lists = parquet_lists(path)  # a string may hold several values, too, as in the text that the model was trained on
+    by_name = {
+        column.name: column.with_({"inner_separator": None}) if column.name in lists else column for column in read
+    }
     columns = [by_name.get(name) or Column(name=name, role="ignored") for name in names]
     return Schema(name=schema.name, format="parquet", columns=tuple(columns))
 

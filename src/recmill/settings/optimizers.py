@@ -1,7 +1,7 @@
 """How weights are moved: optimizers of layers and tables, learning-rate schedule, averaging, precision, updates."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -148,6 +148,10 @@ class Schedule(Settings):
     warmup_steps: int = Field(default=0, ge=0, description="Steps in which the learning rate rises.")
     decay_start_step: int = Field(default=0, ge=0, description="The step at which it begins to fall.")
     decay_steps: int = Field(default=0, ge=0, description="Steps in which it falls.")
+    warmup_frac: float | None = Field(default=None, ge=0, le=1, description="warmup_steps as a share of max_steps.")
+    decay_frac: float | None = Field(
+        default=None, ge=0, le=1, description="The last share of max_steps, in which the learning rate falls."
+    )
     decay_power: float = Field(default=2.0, gt=0, description="The exponent of the fall: 1 is a straight line.")
     change_steps: tuple[int, ...] = Field(default=(), description="Of kind step: the steps at which it changes.")
     change_fracs: tuple[float, ...] = Field(default=(), description="Of kind step: the same as shares of max_steps.")
@@ -155,6 +159,7 @@ class Schedule(Settings):
 
     def problems(self) -> Iterator[str]:
         """A decay that begins before the warm-up ends, and settings that the kind has no use for."""
+        yield from self._problems_of_fracs()
         if self.decay_steps and self.decay_start_step < self.warmup_steps:
             yield (
                 f"schedule.decay_start_step ({self.decay_start_step}) comes before the warm-up ends "
@@ -168,6 +173,16 @@ class Schedule(Settings):
                 f"schedule.{name} = {list(getattr(self, name))} does nothing for schedule.kind = {self.kind}; "
                 "leave it out or set schedule.kind=step"
             )
+
+    def _problems_of_fracs(self) -> Iterator[str]:
+        for frac, names in (("warmup_frac", ("warmup_steps",)), ("decay_frac", ("decay_steps", "decay_start_step"))):
+            for name in names:
+                if getattr(self, frac) is not None and getattr(self, name):
+                    yield f"schedule.{frac} and schedule.{name} say the same thing twice; give one of them"
+        if (total := (self.warmup_frac or 0.0) + (self.decay_frac or 0.0)) > 1:
+            yield f"schedule.warmup_frac and schedule.decay_frac add up to {total:g}, more than a whole run; lower one"
+        if self.decay_frac and self.kind == "step":
+            yield f"schedule.decay_frac = {self.decay_frac} does nothing for schedule.kind = step; leave it out"
 
     def _problems_of_changes(self) -> Iterator[str]:
         if self.decay_steps:
@@ -192,17 +207,26 @@ class Schedule(Settings):
 
     def resolved(self, max_steps: int) -> "Schedule":
         """The same with shares of a run of so many steps as numbers of steps."""
-        if not self.change_fracs:
+        fracs = {name: getattr(self, name) for name in ("change_fracs", "warmup_frac", "decay_frac")}
+        given = {name: frac for name, frac in fracs.items() if frac}
+        if not given:
             return self
         if not max_steps:
+            name, frac = next(iter(given.items()))
+            shown = list(frac) if isinstance(frac, tuple) else frac
             raise ConfigError(
-                f"schedule.change_fracs = {list(self.change_fracs)} are shares of stop.max_steps, which is 0; "
-                "set stop.max_steps, or give schedule.change_steps instead"
+                f"schedule.{name} = {shown} is a share of stop.max_steps, which is 0; set stop.max_steps, or give "
+                f"schedule.{name.replace('_fracs', '_steps').replace('_frac', '_steps')} instead"
             )
-        steps = tuple(round(frac * max_steps) for frac in self.change_fracs)
-        return Schedule(
-            kind="step", warmup_steps=self.warmup_steps, change_steps=steps, change_factor=self.change_factor
-        )
+        steps: dict[str, Any] = {}
+        if self.change_fracs:
+            steps["change_steps"] = tuple(round(frac * max_steps) for frac in self.change_fracs)
+        if self.warmup_frac:
+            steps["warmup_steps"] = round(self.warmup_frac * max_steps)
+        if self.decay_frac:
+            steps["decay_steps"] = max(1, round(self.decay_frac * max_steps))
+            steps["decay_start_step"] = max_steps - steps["decay_steps"]
+        return self.with_({"change_fracs": (), "warmup_frac": None, "decay_frac": None, **steps})
 
 
 class Average(Settings):

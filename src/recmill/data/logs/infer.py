@@ -14,11 +14,15 @@ from recmill.settings.columns import Schema, schema_from_tree
 from recmill.settings.tree import Settings
 
 SEPARATORS = ("\t", ",", ";", "|", " ")
-LABEL_NAMES = ("label", "click", "clicked", "target", "y")
+LABEL_NAMES = (
+    *("label", "click", "clicked", "is_click", "target", "y", "purchase", "purchased", "bought", "buy", "conversion"),
+    *("converted", "is_conversion", "installed", "is_attributed", "liked", "churn", "churned", "response"),
+)
 FEW_VALUES = 20  # integers with no more distinct values than this are names of things rather than amounts
 MAX_SUGGESTED_ROWS = 1_000_000
 INNER_SEPARATORS = "|;,^~"
 MAX_SUGGESTED_VALUES = 32
+_LEAST_ROWS = 16
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -193,7 +197,12 @@ def guess_label(table: SampleTable, wanted: str | None) -> tuple[str | None, str
     named = [name for name in binary if name.lower() in LABEL_NAMES]
     if named:
         return named[0], "the label: 0 or 1, and called so"
-    return (binary[0], "the label? the first column of 0 and 1") if binary else (None, "")
+    if len(binary) > 1:
+        raise DataError(
+            f"several columns hold 0 and 1 only, and none is called like a label: {', '.join(binary)}; "
+            "name the label with --label"
+        )
+    return (binary[0], "the label? the only column of 0 and 1") if binary else (None, "")
 
 
 def guess_column(name: str, values: Sequence[str], separator: str, kind: str | None = None) -> Guess:
@@ -214,6 +223,10 @@ def guess_column(name: str, values: Sequence[str], separator: str, kind: str | N
         kind = guess_kind([part for parts in lists for part in parts])
         guess = guess_several(lists, "string" if kind == "float" else kind, missing)
         return Guess({**guess.settings, "inner_separator": inner}, guess.note)
+    if distinct == len(values) > 1000 and (kind != "int" or _NAME_OF_AN_ID.search(name)):
+        return Guess(
+            {"role": "ignored"}, f"all {distinct:,} values differ: it names the row and says nothing of others"
+        )
     note = f"{distinct:,} distinct values{missing}"
     if distinct > 0.9 * len(present) and len(present) > 100:
         note += '; almost all differ: is it rather role = "ignored"?'
@@ -273,7 +286,8 @@ def suggest_rows(present: Sequence[str], kind: str) -> int:
     """
     seen = set(present)
     if kind == "int" and min(map(int, seen)) >= 0 and max(map(int, seen)) <= 4 * len(seen):
-        return max(map(int, seen)) + 2  # small numbers take a row each, and the missing one its own
+        # small numbers take a row each, and the missing one its own; the sample may not hold the largest
+        return max(_LEAST_ROWS, 2 * max(map(int, seen)) + 2)
     late = set(present[len(present) // 2 :]) - set(present[: len(present) // 2])
     is_growing = len(late) > 0.05 * len(seen)
     return min(max(1000, (40 if is_growing else 10) * len(seen)), MAX_SUGGESTED_ROWS)

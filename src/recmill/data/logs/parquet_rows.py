@@ -222,6 +222,11 @@ def parquet_names(path: Path) -> list[str]:
     return names
 
 
+def parquet_lists(path: Path) -> set[str]:
+    """The columns of a file that hold lists."""
+    return {field.name for field in open_file(path).schema_arrow if cell_type(field.type).is_list}
+
+
 def read_columns(path: Path, names: Sequence[str], start: int, stop: int) -> list[pa.Array]:
     """Some columns of neighbouring rows, as they are in the file; row groups that do not hold them are not read."""
     file, first, groups = open_file(path), 0, list[int]()

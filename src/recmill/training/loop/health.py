@@ -65,7 +65,7 @@ def _of_clicks(results: Mapping[str, Any]) -> Iterator[str]:
 def _of_baselines(results: Mapping[str, Any]) -> Iterator[str]:
     """A model that is not better than a linear one is not worth its trouble."""
     found = results.get("differences", {}).get("logistic_regression", {}).get("auroc")
-    if found and found["difference"] < 0:
+    if found and found["difference"] < -found["standard_error"]:
         yield (
             f"AUROC on test is {-found['difference']:.4f} below logistic regression on the same rows (standard error "
             f"{found['standard_error']:.4f}): for few rows use fewer epochs and more regularisation, as the recipe "

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
-from recmill.files import CONFIG, RESULTS, write_atomic
+from recmill.files import CONFIG, RESULTS, ROWS, write_atomic
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import METRICS, Recorder, last_train_loss
@@ -43,18 +43,24 @@ def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: 
 
 def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
     """An empty run directory with its settings; an occupied one is rejected or, if asked, emptied."""
+    for path in refuse_occupied_run(run_dir, overwrite=overwrite):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run_dir.mkdir(parents=True, exist_ok=True)
+    write_atomic(run_dir / CONFIG, to_toml(config))
+
+
+def refuse_occupied_run(run_dir: Path, *, overwrite: bool) -> list[Path]:
+    """Complain about a directory that a new run must not take; what is to be deleted in one that it may."""
     refuse_file(run_dir)
-    # hidden are the lock, which this run holds, and what a killed one was about to write
-    occupants = [path for path in run_dir.iterdir() if not path.name.startswith(".")] if run_dir.is_dir() else []
+    # hidden are the lock, which this run holds, and what a killed one was about to write; the rows were made for it
+    files = list(run_dir.iterdir()) if run_dir.is_dir() else []
+    occupants = [path for path in files if not path.name.startswith(".") and path.name != ROWS]
     if occupants:
         if not overwrite and not _holds_nothing_but_a_start(run_dir, occupants):
             raise RunError(f"{run_dir} is not empty; continue it with --resume, replace it with --overwrite")
         if not (run_dir / CONFIG).is_file():
             raise RunError(f"{run_dir} is not a run directory (it has no {CONFIG}); --overwrite will not delete it")
-        for path in occupants:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    run_dir.mkdir(parents=True, exist_ok=True)
-    write_atomic(run_dir / CONFIG, to_toml(config))
+    return occupants
 
 
 def _holds_nothing_but_a_start(run_dir: Path, occupants: Sequence[Path]) -> bool:

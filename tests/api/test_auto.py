@@ -1,0 +1,83 @@
+"""From a CSV to a model: everything is chosen, said and kept."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import recmill as rm
+from recmill.errors import ConfigError, DataError, RunError
+from recmill.recipes.auto import choose
+
+SHORT = {"stop.max_epochs": 1, "model.top": [16, 1]}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("auto") / "shop"
+    rm.synth("shop", out, rows=4_000, seed=1)
+    return out / "table.csv"
+
+
+@pytest.fixture(scope="module")
+def trained(shop: Path) -> rm.Run:
+    return rm.train("auto", data=shop, run=shop.parent.parent / "run", overrides=SHORT)
+
+
+def test_a_csv_becomes_a_model_with_its_baselines(trained: rm.Run) -> None:
+    results = trained.results
+    assert set(results.baselines) == {"click_rate", "logistic_regression"}
+    assert results.baselines["click_rate"].auroc == 0.5
+    assert results.test.num_rows == 400
+    assert "standard_error" in results.plain["differences"]["logistic_regression"]["auroc"]
+
+
+def test_what_was_chosen_is_in_the_settings(trained: rm.Run) -> None:
+    chosen = {choice.key: choice.value for choice in choose(3_200)}
+    assert trained.config.to_tree()["data"]["global_batch"] == chosen["data.global_batch"]
+    assert trained.config.to_tree()["stop"]["max_epochs"] == 1  # an override comes before a choice
+
+
+def test_the_model_predicts_raw_rows(trained: rm.Run, shop: Path) -> None:
+    model = rm.load(trained.dir)
+    from_file = model.predict(shop)
+    assert from_file.shape == (4_000,)
+    from_frame = model.predict(pl.read_csv(shop).head(50))
+    np.testing.assert_allclose(from_file[:50], from_frame, atol=1e-6)  # another batch, rounded otherwise
+
+
+def test_a_finished_run_is_not_replaced_unasked(trained: rm.Run, shop: Path) -> None:
+    before = (trained.dir / "results.json").read_bytes()
+    with pytest.raises(RunError, match="not empty"):
+        rm.train("auto", data=shop, run=trained.dir, overrides=SHORT)
+    assert (trained.dir / "results.json").read_bytes() == before
+
+
+def test_the_same_command_goes_on_with_a_finished_run(trained: rm.Run, shop: Path) -> None:
+    again = rm.train("auto", data=shop, run=trained.dir, resume=True)
+    assert again.results.step == trained.results.step
+
+
+def test_a_label_that_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 2},{i % 3 // 2},{i % 7}\n" for i in range(300))
+    (tmp_path / "t.csv").write_text("a,b,c\n" + rows)
+    with pytest.raises(DataError, match="name the label with --label"):
+        rm.train("auto", data=tmp_path / "t.csv", run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_auto_needs_data_and_only_auto_takes_a_label(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--data"):
+        rm.train("auto", run=tmp_path / "run")
+    with pytest.raises(ConfigError, match="--label x is for the recipe auto"):
+        rm.train("demo", data=tmp_path, run=tmp_path / "run", label="x")
+
+
+@pytest.mark.parametrize("num_rows", [10, 500, 3_000, 20_000, 80_000, 900_000, 10_000_000])
+def test_choices_fit_together_for_every_size(num_rows: int) -> None:
+    chosen = {choice.key: choice.value for choice in choose(num_rows)}
+    config = rm.config("auto", overrides=chosen)
+    assert config.data.global_batch <= max(32, num_rows)
+    assert config.resolved_schedule.warmup_steps < config.resolved_schedule.decay_start_step or num_rows < 1000
+    assert 0 < config.average.from_step <= config.stop.max_steps
