@@ -51,7 +51,6 @@ class SampleTable:
 def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> str:
     """A schema file for text that begins like these samples, one of each file, of whole lines."""
     texts = [sample.decode("utf-8", errors="replace").removeprefix("\ufeff").split("\n") for sample in samples]
-    has_cr = any(line.endswith("\r") for lines in texts for line in lines)
     files = [[line.removesuffix("\r") for line in lines if line.strip("\r")] for lines in texts]
     if not any(files):
         raise DataError("there is no line to infer a schema from; give files with some")
@@ -77,7 +76,6 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
         **{n: guess.note for n, guess in zip(table.names, guesses, strict=True)},
     }
     preface = [f"A first guess by `recmill schema infer` from {table.num_rows:,} lines: look at every line of it."]
-    preface += ["Lines end in CR LF, which is rejected: convert the files with `sed -i 's/\\r$//'`."] if has_cr else []
     return render(schema, preface, notes)
 
 

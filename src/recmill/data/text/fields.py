@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.text.hashing import xxh64
+from recmill.data.text.quotes import Quoting
 from recmill.data.text.swar import decode_digits, decode_hex8, digits_of, item, load_u64, not_digits, not_hex8
 from recmill.jit import njit, uint64
 
@@ -71,7 +72,8 @@ class Workspace(NamedTuple):
     raw: RawColumns
     digits: NDArray[np.uint64]  # (R, dense): the digits of integers, not yet decoded
     field_ends: NDArray[np.int32]  # −1, then where each field ends, counted from the start of these lines
-    fields_upto: NDArray[np.int64]  # 0, then how many fields end with each line
+    fields_upto: NDArray[np.int64]  # 0, then how many fields end with each line; a CR LF counts as two ends
+    quoting: Quoting
 
 
 @njit(nogil=True, cache=True)
