@@ -34,20 +34,23 @@ class QuoteIndex:
 
 
 def index_quotes(
-    buffer: NDArray[np.uint8], separator: str, path: Path, *, origin: int, forget: Callable[[int, int], None]
+    buffer: NDArray[np.uint8], separator: str, path: Path, *, origin: int, use: Callable[[int, int, bool], None]
 ) -> QuoteIndex | None:
     """The index of a file whose text begins at `origin`; None if all newlines end lines.
 
-    That is so too if a quote is open or out of place in a row before which there is no newline inside quotes: such a
-    row is bad, and ends at its first newline. If there is one before, nobody can tell what a newline is behind the
-    bad row, and the file is rejected.
+    `use` is told of every range before it is read and after. Newlines end lines too if a quote is open or out of place
+    in a row before which there is no newline inside quotes: such a row is bad, and ends at its first newline. If there
+    is one before, nobody can tell what a newline is behind the bad row, and the file is rejected.
     """
     marks = np.zeros((len(buffer) - origin) // PARITY_BYTES + 1, np.bool_)
     state, text, byte = ScanState(), buffer[origin:], np.uint8(ord(separator))
     whole = len(text) // 64 * 64
     for at in range(0, whole, _STEP_BYTES):
-        state = scan_quotes(text, at, min(at + _STEP_BYTES, whole), byte, state, (0, marks))
-        forget(origin + at, origin + at + _STEP_BYTES)
+        end = min(at + _STEP_BYTES, whole)
+        use(origin + at, origin + end, True)
+        state = scan_quotes(text, at, end, byte, state, (0, marks))
+        if len(text) > _STEP_BYTES:  # a long file does not stay in memory for having been scanned
+            use(origin + at, origin + end, False)
         if state.is_broken:
             break
     if not state.is_broken:

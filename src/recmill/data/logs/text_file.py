@@ -5,8 +5,10 @@ import gzip
 import mmap
 import os
 import shutil
+import sys
 import tempfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +26,7 @@ from recmill.files import require_free_space
 COMPRESSED = (".gz", ".zst", ".bz2")
 _COPY_BYTES = 1 << 20
 _FAR_BYTES = 64 << 20
+_MADV_POPULATE_READ = 22  # which Python's mmap does not name
 _SAMPLE_BYTES = 1 << 20
 _STEP_BYTES = 1 << 20
 # Asked for a byte of a file it has in memory, the system maps up to so much around it at once.
@@ -53,7 +56,16 @@ class Source:
 
     def find_breaks(self, separator: str) -> None:
         """Read the file once to see whether newlines stand inside quotes: from then on they end no line."""
-        self._breaks = index_quotes(self.buffer, separator, self.path, origin=self.rows_start, forget=self.forget)
+        self._breaks = index_quotes(self.buffer, separator, self.path, origin=self.rows_start, use=self._map_or_forget)
+
+    def _map_or_forget(self, start: int, stop: int, is_needed: bool) -> None:
+        """Map a range at once, which costs half of what single pages cost; or let go of it."""
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if not is_needed:
+            self.forget(start, stop)
+        elif self._map is not None and sys.platform == "linux":
+            with suppress(OSError):  # systems before 5.14 do not know it
+                self._map.madvise(_MADV_POPULATE_READ, first, stop - first)
 
     @property
     def has_breaks(self) -> bool:
