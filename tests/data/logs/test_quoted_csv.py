@@ -20,7 +20,7 @@ from recmill.data.logs.text_format import TextFormat
 from recmill.data.text.kernel import FINISHED, FULL, parse_rows
 from recmill.data.text.layout import layout_of
 from recmill.data.text.reference import BadRow, category_value, read_row, split_line
-from recmill.errors import BadRowError, DataError
+from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.settings.columns import Column, Schema
 from tests.data.lines import CITY, COUNT, LABEL, NOTE, PRICE, schema_of, text_reader, workspace
 
@@ -179,6 +179,36 @@ def test_a_bad_row_is_named_by_its_line_in_an_editor(path: Path) -> None:
     segment = open_source(path, _schema(",")).whole()
     with pytest.raises(BadRowError, match=f"{path}:4: column count holds 'x'"):
         text_reader(_schema(",")).read([segment])
+
+
+# A decimal comma.
+
+
+@settings(max_examples=100, deadline=None)
+@given(numbers=st.lists(st.floats(-1e6, 1e6).map(lambda number: f"{number:.4f}"), min_size=1), quoted=st.booleans())
+def test_law_a_decimal_comma_is_a_point(path: Path, numbers: list[str], quoted: bool) -> None:
+    point = schema_of(LABEL, PRICE).with_({"quoted": quoted, "separator": "," if quoted else ";"})
+    comma = point.with_({"decimal": ","})
+    mark = '"' if quoted else ""
+    lines = [f"1{point.separator}{mark}{number}{mark}\n" for number in numbers]
+    raws = []
+    for schema, text in ((point, "".join(lines)), (comma, "".join(lines).replace(".", ","))):
+        path.write_bytes(text.encode())
+        raws.append(TextFormat().read(open_source(path, schema).whole(), schema).raw.numbers.tolist())
+        assert [read_row(line.encode().rstrip(), point) for line in lines] == [
+            read_row(line.replace(".", ",").encode().rstrip(), comma) for line in lines
+        ]
+    assert raws[0] == raws[1] == [[float(number)] for number in numbers]
+
+
+def test_with_a_decimal_comma_a_point_is_bad() -> None:
+    schema = schema_of(LABEL, PRICE).with_({"separator": ";", "decimal": ","})
+    assert read_row(b"1;1.5", schema) == BadRow("price", b"1.5", "not a finite decimal number")
+
+
+def test_a_decimal_comma_needs_another_separator_or_quotes() -> None:
+    with pytest.raises(ConfigError, match="is what separates fields too"):
+        schema_of(LABEL, PRICE).with_({"decimal": ","})
 
 
 # The begin and the end of a file.

@@ -83,7 +83,7 @@ def render(schema: Schema, preface: Sequence[str] = (), notes: Mapping[str, str]
     """A schema as the TOML file that says the same, one line for each column, notes as comments."""
     notes = notes or {}
     lines = [f"# {line}" for line in preface]
-    for key in ("name", "format", "separator", "header", "quoted"):
+    for key in ("name", "format", "separator", "header", "quoted", "decimal"):
         value = getattr(schema, key)
         says_so_anyway = key == "header" and schema.separator  # text, of which one wants to know it
         if value != Schema.model_fields[key].default or says_so_anyway:

@@ -15,6 +15,7 @@ _FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 _QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"')
 _INT64_MAX = 2**63 - 1
+_COMMA_AS_POINT = bytes.maketrans(b".,", b",.")  # and a point is no decimal mark then
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,11 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
     if isinstance(fields, BadRow):
         return fields
     label, numbers, values = 0.0, list[float](), list[int]()
-    for field, column in zip(fields, schema.columns, strict=True):
+    for given, column in zip(fields, schema.columns, strict=True):
+        is_float = schema.decimal == "," and column.kind == "float"
+        field = given.translate(_COMMA_AS_POINT) if is_float else given
         if reason := complaint(field, column):
-            return BadRow(column.name, field, reason)
+            return BadRow(column.name, given, reason)
         if column.role == "label":
             label = float(field)
         elif column.role == "dense":
