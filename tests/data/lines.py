@@ -192,7 +192,8 @@ def accepted_rows(text: bytes, schema: Schema) -> list[Row]:
 
 def workspace(schema: Schema, num_rows: int) -> Workspace:
     """Room for raw rows, filled with what no row holds."""
-    work = new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
+    widths = len(schema.dense_names), schema.num_slots, len(schema.columns)
+    work = new_workspace(num_rows, *widths, quoted=schema.quoted)
     work.raw.numbers[:], work.raw.values[:] = 77.0, 77
     return work
 

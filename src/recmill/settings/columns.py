@@ -112,6 +112,7 @@ class Schema(Settings):
     separator: str = Field(default="", description="Of text: what stands between two fields.")
     header: bool = Field(default=False, description="Every file begins with a line of the columns' names.")
     quoted: bool = Field(default=False, description="Fields may stand in double quotes.")
+    decimal: Literal[".", ","] = Field(default=".", description="Of text: what stands before the decimals of a float.")
     columns: tuple[Column, ...] = Field(description="The fields of a line, in their order.")
 
     def problems(self) -> Iterator[str]:
@@ -134,13 +135,18 @@ class Schema(Settings):
 
     def _problems_of_format(self) -> Iterator[str]:
         if self.format != "text":
-            for key in ("separator", "header", "quoted"):
-                if getattr(self, key):
+            for key in ("separator", "header", "quoted", "decimal"):
+                if getattr(self, key) != type(self).model_fields[key].default:
                     way_out = f"{key} is for text; leave it out of a schema of {self.format.capitalize()}"
                     yield f"schema {self.name}: {way_out}"
             return
         if not _can_separate(self.separator):
             yield f"schema {self.name}: {self.separator!r} cannot separate fields; use a tab or a comma"
+        if self.decimal == self.separator == "," and not self.quoted:
+            yield (
+                f"schema {self.name}: decimal = {self.decimal!r} is what separates fields too; "
+                "set quoted = true if numbers stand in quotes, or another separator"
+            )
         for column in self.columns:
             if column.is_several and column.inner_separator is None:
                 yield (

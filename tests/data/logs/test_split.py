@@ -10,12 +10,15 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
+from recmill.data.logs.opening import open_splits
 from recmill.data.logs.raw_format import RawSegment, RawSource
 from recmill.data.logs.split import Splits, find_days, find_files, refuse_overlap, split_by_day, split_tail
 from recmill.data.logs.text_file import Segment, Source
-from recmill.errors import DataError
-from recmill.settings.data import SPLIT_NAMES
-from tests.data.lines import lines_of
+from recmill.errors import ConfigError, DataError
+from recmill.settings.data import SPLIT_NAMES, DataConfig
+from tests.data.lines import COUNT, LABEL, lines_of, schema_of
+
+SMALL = schema_of(LABEL, COUNT)
 
 
 def _make(directory: Path, *names: str, text: bytes = b"1\n2\n3\n") -> list[Path]:
@@ -74,7 +77,7 @@ def test_no_days_are_refused(tmp_path: Path) -> None:
     _make(tmp_path, "train.csv")
     assert (
         _complaint_of_days(tmp_path)
-        == f"{tmp_path} holds no files named day_0, day_1, … (plain, .gz, .zst or .parquet)"
+        == f"{tmp_path} holds no files named day_0, day_1, … (plain, .gz, .zst, .bz2 or .parquet)"
     )
 
 
@@ -275,3 +278,30 @@ def test_segments_of_one_file_may_touch_and_not_overlap(tmp_path: Path) -> None:
     refuse_overlap("train", [Segment(source, 0, 2)], "test", [Segment(source, 2, 6), Segment(source, 0, 0)])
     with pytest.raises(DataError, match=r"a has lines in both train and test"):
         refuse_overlap("train", [Segment(source, 0, 4)], "test", [Segment(source, 2, 6)])
+
+
+# Files without days, of which the last lines are held out.
+
+
+def _held_out(data_dir: object) -> list[str]:
+    data = DataConfig(dir=str(data_dir), holdout_rows=2, row_schema=SMALL)
+    splits = open_splits(data)
+    return [segment.source.path.name for name in SPLIT_NAMES for segment in splits.of(name)]
+
+
+def test_a_pattern_or_a_directory_without_days_is_all_its_files_by_name(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", "c.txt", ".hidden"):
+        (tmp_path / name).write_bytes(b"1,2\n0,3\n")
+    assert _held_out(tmp_path / "*.csv") == ["a.csv", "b.csv", "b.csv"]
+    assert _held_out(tmp_path) == ["a.csv", "b.csv", "c.txt", "c.txt"]
+
+
+def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.dir: no file matches"):
+        _held_out(tmp_path / "*.csv")
+
+
+def test_a_pattern_needs_a_held_out_share(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"1,2\n")
+    with pytest.raises(ConfigError, match="is a pattern of files; say which share"):
+        open_splits(DataConfig(dir=str(tmp_path / "*.csv"), row_schema=SMALL))

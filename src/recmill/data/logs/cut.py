@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.logs.text_file import Source
-from recmill.data.text.kernel import NEWLINE, count_lines
+from recmill.data.text.kernel import count_lines
+from recmill.data.text.quotes import NEWLINE
 from recmill.data.text.swar import count_ones, match64
 from recmill.errors import ConfigError, DataError, FailureError
 from recmill.files import finished_dir, refuse_occupied, require_free_space

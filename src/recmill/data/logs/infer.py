@@ -55,7 +55,6 @@ class SampleTable:
 def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> str:
     """A schema file for text that begins like these samples, one of each file, of whole lines."""
     texts = [sample.decode("utf-8", errors="replace").removeprefix("\ufeff").split("\n") for sample in samples]
-    has_cr = any(line.endswith("\r") for lines in texts for line in lines)
     files = [[line.removesuffix("\r") for line in lines if line.strip("\r")] for lines in texts]
     if not any(files):
         raise DataError("there is no line to infer a schema from; give files with some")
@@ -81,7 +80,6 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
         **{n: guess.note for n, guess in zip(table.names, guesses, strict=True)},
     }
     preface = [f"A first guess by `recmill schema infer` from {table.num_rows:,} lines: look at every line of it."]
-    preface += ["Lines end in CR LF, which is rejected: convert the files with `sed -i 's/\\r$//'`."] if has_cr else []
     return render(schema, preface, notes)
 
 
@@ -89,7 +87,7 @@ def render(schema: Schema, preface: Sequence[str] = (), notes: Mapping[str, str]
     """A schema as the TOML file that says the same, one line for each column, notes as comments."""
     notes = notes or {}
     lines = [f"# {line}" for line in preface]
-    for key in ("name", "format", "separator", "header", "quoted"):
+    for key in ("name", "format", "separator", "header", "quoted", "decimal"):
         value = getattr(schema, key)
         says_so_anyway = key == "header" and schema.separator  # text, of which one wants to know it
         if value != Schema.model_fields[key].default or says_so_anyway:

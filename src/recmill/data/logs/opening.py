@@ -5,7 +5,17 @@ from pathlib import Path
 
 from recmill.data.logs.formats import FORMATS, format_named
 from recmill.data.logs.raw_format import RawSource
-from recmill.data.logs.split import Splits, find_days, find_files, split_by_day, split_tail
+from recmill.data.logs.split import (
+    Splits,
+    find_all,
+    find_days,
+    find_files,
+    has_days,
+    is_pattern,
+    match_pattern,
+    split_by_day,
+    split_tail,
+)
 from recmill.errors import ConfigError
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
@@ -29,9 +39,10 @@ def open_splits(data: DataConfig) -> Splits:
     if data.has_holdout:
         segments = [open_one(path).whole() for path in _training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
-    if data_dir.is_file():
+    if data_dir.is_file() or is_pattern(data_dir):
+        told = "is a file" if data_dir.is_file() else "is a pattern of files"
         raise ConfigError(
-            f"data.dir = {data.dir!r} is a file; say which share of its last lines validates and tests, "
+            f"data.dir = {data.dir!r} {told}; say which share of its last lines validates and tests, "
             "e.g. --set data.holdout_frac=0.1"
         )
     if not data.train_files:
@@ -49,7 +60,12 @@ def open_splits(data: DataConfig) -> Splits:
 
 
 def _training_paths(data: DataConfig) -> list[Path]:
+    """The one file, those that a pattern matches, those named in a directory, its days, or else all of its files."""
     data_dir = Path(data.dir)
     if data_dir.is_file():
         return [data_dir]
-    return find_files(data_dir, data.train_files, "data.train_files") if data.train_files else find_days(data_dir)
+    if is_pattern(data_dir):
+        return match_pattern(data_dir, "data.dir")
+    if data.train_files:
+        return find_files(data_dir, data.train_files, "data.train_files")
+    return find_days(data_dir) if has_days(data_dir) or not data_dir.is_dir() else find_all(data_dir)

@@ -74,6 +74,33 @@ def find_days(data_dir: Path) -> list[Path]:
     return [days[day] for day in sorted(days)]
 
 
+def has_days(data_dir: Path) -> bool:
+    """Whether a directory holds a file named like a day."""
+    return data_dir.is_dir() and any(is_day(path) for path in data_dir.iterdir())
+
+
+def find_all(data_dir: Path) -> list[Path]:
+    """All files of a directory in the order of their names, but for hidden ones."""
+    found = [path for path in sorted(data_dir.iterdir()) if path.is_file() and not path.name.startswith((".", "_"))]
+    if not found:
+        raise DataError(f"{data_dir} holds no file of rows")
+    return found
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path that is not there has the characters of a pattern."""
+    return not path.exists() and any(character in str(path) for character in "*?[")
+
+
+def match_pattern(pattern: Path, setting: str) -> list[Path]:
+    """The files that a pattern matches, in the order of their names."""
+    root = Path(pattern.anchor)
+    found = [path for path in sorted(root.glob(str(pattern.relative_to(root)))) if path.is_file()]
+    if not found:
+        raise DataError(f"{setting}: no file matches {str(pattern)!r}")
+    return found
+
+
 def find_files(data_dir: Path, patterns: Sequence[str], setting: str) -> list[Path]:
     """The files that match the patterns, in the patterns' order and by name within one."""
     found: list[Path] = []

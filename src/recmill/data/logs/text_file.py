@@ -1,11 +1,14 @@
 """A text file as bytes in memory, whatever it is packed in, and ranges of it that begin and end at line borders."""
 
+import bz2
 import gzip
 import mmap
 import os
 import shutil
+import sys
 import tempfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -14,20 +17,24 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from recmill.data.text.kernel import NEWLINE, count_lines
+from recmill.data.logs.quote_index import QuoteIndex, index_quotes
+from recmill.data.text.kernel import count_lines
+from recmill.data.text.quotes import NEWLINE, pass_rows
 from recmill.errors import DataError
 from recmill.files import require_free_space
 
-COMPRESSED = (".gz", ".zst")
+COMPRESSED = (".gz", ".zst", ".bz2")
 _COPY_BYTES = 1 << 20
 _FAR_BYTES = 64 << 20
+_MADV_POPULATE_READ = 22  # which Python's mmap does not name
 _SAMPLE_BYTES = 1 << 20
+_STEP_BYTES = 1 << 20
 # Asked for a byte of a file it has in memory, the system maps up to so much around it at once.
 _MAPPED_AROUND_BYTES = 2 << 20
 
 
 class Source:
-    """The bytes of one file, mapped into memory; `.gz` and `.zst` are unpacked once into a scratch file.
+    """The bytes of one file, mapped into memory; `.gz`, `.zst` and `.bz2` are unpacked once into a scratch file.
 
     The scratch file has no name from the moment it is open, so that nothing stays behind, however the process ends.
     It lies in the directory for temporary files (TMPDIR) and is as large as the unpacked text.
@@ -36,6 +43,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows_start = 0  # whoever finds a header moves it
+        self._breaks: QuoteIndex | None = None
         try:
             with open_plain(path) as file:
                 self.num_bytes = os.fstat(file.fileno()).st_size
@@ -44,34 +52,80 @@ class Source:
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
         self.buffer: NDArray[np.uint8] = np.frombuffer(self._map or b"", np.uint8)
+        self.rows_stop = self.num_bytes  # whoever finds blank lines behind the last row moves it
+
+    def find_breaks(self, separator: str) -> None:
+        """Read the file once to see whether newlines stand inside quotes: from then on they end no line."""
+        self._breaks = index_quotes(self.buffer, separator, self.path, origin=self.rows_start, use=self._map_or_forget)
+
+    def _map_or_forget(self, start: int, stop: int, is_needed: bool) -> None:
+        """Map a range at once, which costs half of what single pages cost; or let go of it."""
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if not is_needed:
+            self.forget(start, stop)
+        elif self._map is not None and sys.platform == "linux":
+            with suppress(OSError):  # systems before 5.14 do not know it
+                self._map.madvise(_MADV_POPULATE_READ, first, stop - first)
+
+    @property
+    def has_breaks(self) -> bool:
+        """Whether there are newlines inside quotes, which end no line."""
+        return self._breaks is not None
 
     def whole(self) -> "Segment":
         """All rows of the file."""
-        return Segment(self, self.rows_start, self.num_bytes)
+        return Segment(self, self.rows_start, self.rows_stop)
 
     def line_start(self, at: int) -> int:
         """The first line border at or behind a byte: where a line begins, or the end of the file."""
         if at <= 0 or self._map is None:
             return 0
-        newline = self._map.find(b"\n", min(at, self.num_bytes) - 1)
+        at = min(at, self.num_bytes)
+        if self._breaks is not None:
+            return self.pass_lines(at - 1, self.num_bytes, 1, is_inside=self._breaks.is_inside(at - 1))[0]
+        newline = self._map.find(b"\n", at - 1)
         return newline + 1 if newline >= 0 else self.num_bytes
 
     def line_end(self, at: int) -> int:
         """Where the line that begins here ends: its newline, or the end of the file."""
+        if self._breaks is not None:
+            behind, found, _ = self.pass_lines(at, self.num_bytes, 1)
+            return behind - found
         newline = self._map.find(b"\n", at) if self._map else -1
         return newline if newline >= 0 else self.num_bytes
 
     def last_line_start(self, start: int, stop: int) -> int:
-        """Behind the last newline of a range: `stop` itself unless the range ends in an unfinished line."""
+        """Behind the last newline of a segment: `stop` itself unless the segment ends in an unfinished line."""
+        if self._breaks is not None and stop > start and self.buffer[stop - 1] != NEWLINE:
+            return self.pass_lines(start, stop, self.count_newlines(start, stop)[0])[0]
         newline = self._map.rfind(b"\n", start, stop) if self._map else -1
         return newline + 1 if newline >= 0 else start
 
+    def pass_lines(self, start: int, stop: int, wanted: int, *, is_inside: bool = False) -> tuple[int, int, bool]:
+        """Behind so many newlines that end a line, or `stop`; how many they are; and whether a quote is open there."""
+        if self._breaks is None:
+            found = int(count_lines(self.buffer, start, stop))
+            if found < wanted:
+                return stop, found, False
+            newlines = np.flatnonzero(self.buffer[start:stop] == NEWLINE)
+            return start + int(newlines[wanted - 1]) + 1, wanted, False
+        at, found, is_inside = pass_rows(self.buffer, start, stop, wanted, is_inside)
+        return int(at), int(found), is_inside
+
+    def count_newlines(self, start: int, stop: int, *, is_inside: bool = False) -> tuple[int, bool]:
+        """How many newlines of a range end a line, and whether a quote is open at its end."""
+        if self._breaks is None:
+            return int(count_lines(self.buffer, start, stop)), False
+        return self.pass_lines(start, stop, stop - start + 1, is_inside=is_inside)[1:]
+
     def line_number(self, at: int) -> int:
         """The number, from 1, of the line that begins at a byte. Reads all before it: for error messages."""
-        return int(count_lines(self.buffer, 0, at)) + 1
+        return self.count_newlines(0, at)[0] + 1
 
     def place(self, line: int) -> str:
-        """A line, for messages."""
+        """A line, for messages: by its number in an editor, to which newlines inside quotes count."""
+        if self._breaks is not None and line > 1:
+            line = int(count_lines(self.buffer, 0, self.pass_lines(0, self.num_bytes, line - 1)[0])) + 1
         return f"{self.path}:{line}"
 
     def forget(self, start: int, stop: int) -> None:
@@ -138,27 +192,23 @@ class Segment:
 
     def _line_start(self, num_lines: int) -> int:
         """Where the segment goes on behind its first so many lines."""
-        if num_lines == 0:
-            return self.start
-        buffer, seen, step = self.source.buffer, 0, 1 << 20
-        for at in range(self.start, self.stop, step):
-            end = min(at + step, self.stop)
-            here = int(count_lines(buffer, at, end))
-            if seen + here >= num_lines:
-                newlines = np.flatnonzero(buffer[at:end] == NEWLINE)
-                return at + int(newlines[num_lines - seen - 1]) + 1
-            seen += here
-            self.source.forget(at, end)
-        return self.stop  # an unfinished line is the last of them
+        at, source, is_inside, seen = self.start, self.source, False, 0
+        while at < self.stop and seen < num_lines:
+            end = min(at + _STEP_BYTES, self.stop)
+            reached, found, is_inside = source.pass_lines(at, end, num_lines - seen, is_inside=is_inside)
+            source.forget(at, end)
+            at, seen = reached, seen + found
+        return at  # an unfinished line is the last of them
 
     def count_rows(self) -> int:
         """How many lines it has, an unfinished last one included."""
         if self.num_bytes == 0:
             return 0
-        source, lines = self.source, 0
+        source, lines, is_inside = self.source, 0, False
         for at in range(self.start, self.stop, _FAR_BYTES):
             end = min(at + _FAR_BYTES, self.stop)
-            lines += int(count_lines(source.buffer, at, end))
+            found, is_inside = source.count_newlines(at, end, is_inside=is_inside)
+            lines += found
             if self.num_bytes > _FAR_BYTES:
                 source.forget(at, end)  # a long file does not stay in memory for having been counted
         return lines + int(source.buffer[self.stop - 1] != NEWLINE)
@@ -168,7 +218,7 @@ class Segment:
         sample_stop = min(self.start + _SAMPLE_BYTES, self.stop)
         if sample_stop == self.start:
             return 0
-        lines = int(count_lines(self.source.buffer, self.start, sample_stop))
+        lines, _ = self.source.count_newlines(self.start, sample_stop)
         return max(1, round(lines * self.num_bytes / (sample_stop - self.start)))
 
 
@@ -179,6 +229,8 @@ def read_head(path: Path, num_bytes: int) -> bytes:
             file: Any = packed
             if path.suffix == ".gz":
                 file = gzip.GzipFile(fileobj=packed)
+            elif path.suffix == ".bz2":
+                file = bz2.BZ2File(packed)
             elif path.suffix == ".zst":
                 file = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
             head: bytes = file.read(num_bytes)
@@ -203,7 +255,7 @@ def open_plain(path: Path) -> IO[bytes]:
         with path.open("rb") as packed:
             if path.stat().st_size == 0:
                 raise EOFError("it has no bytes")
-            (_unpack_gzip if path.suffix == ".gz" else _unpack_zstd)(packed, scratch)
+            _UNPACK[path.suffix](packed, scratch)
         scratch.flush()
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         scratch.close()
@@ -219,6 +271,16 @@ def _unpack_gzip(packed: IO[bytes], out: IO[bytes]) -> None:
         shutil.copyfileobj(unpacked, out, _COPY_BYTES)
 
 
+def _unpack_bzip2(packed: IO[bytes], out: IO[bytes]) -> None:
+    try:
+        with bz2.open(packed) as unpacked:
+            shutil.copyfileobj(unpacked, out, _COPY_BYTES)
+    except OSError as error:
+        if error.errno is not None:  # the disk, and not the data
+            raise
+        raise EOFError(str(error)) from None
+
+
 def _unpack_zstd(packed: IO[bytes], out: IO[bytes]) -> None:
     """Frame after frame by hand: the library's reader takes a file that was cut short for a complete one."""
     frame = zstandard.ZstdDecompressor().decompressobj()
@@ -231,3 +293,6 @@ def _unpack_zstd(packed: IO[bytes], out: IO[bytes]) -> None:
                 frame = zstandard.ZstdDecompressor().decompressobj()
     if is_open:
         raise EOFError("the last frame does not end")
+
+
+_UNPACK = {".gz": _unpack_gzip, ".zst": _unpack_zstd, ".bz2": _unpack_bzip2}

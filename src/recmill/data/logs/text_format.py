@@ -122,7 +122,8 @@ class TextFormat:
     def read(self, segment: Segment, schema: Schema, *, max_bad: int | None = MAX_BAD_LINES) -> RawChunk:
         """The rows of a segment, each column in one piece, and its bad lines."""
         room, buffer = empty_raw(_count_room(segment, schema), schema), segment.source.buffer
-        layout, work, bad = layout_of(schema), _workspace(schema), list[tuple[int, BadRow]]()
+        layout = layout_of(schema)._replace(has_breaks=segment.source.has_breaks)
+        work, bad = _workspace(schema), list[tuple[int, BadRow]]()
 
         def fill(start: int, stop: int, row: int) -> tuple[int, int, int]:
             reached: tuple[int, int, int] = _read_range(buffer, start, stop, layout, work, room, row)
@@ -147,4 +148,5 @@ def _count_room(segment: Segment, schema: Schema) -> int:
 
 
 def _workspace(schema: Schema) -> Workspace:
-    return new_workspace(WORKSPACE_ROWS, len(schema.dense_names), schema.num_slots, len(schema.columns))
+    widths = len(schema.dense_names), schema.num_slots, len(schema.columns)
+    return new_workspace(WORKSPACE_ROWS, *widths, quoted=schema.quoted)

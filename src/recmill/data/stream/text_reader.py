@@ -100,7 +100,8 @@ class TextReader:
         return MarkedBlock(room.rows(0, row), row + num_bad, tuple(bad))
 
     def _read_lines(self, segment: Segment, out: Columns, first_row: int, reject: Reject) -> tuple[int, int]:
-        buffer, plans, work = segment.source.buffer, self.plans, self._workspace_of_thread()
+        buffer, work = segment.source.buffer, self._workspace_of_thread()
+        plans = Plans(self.plans.layout._replace(has_breaks=segment.source.has_breaks), self.plans.encoder)
 
         def fill(start: int, stop: int, row: int) -> tuple[int, int, int]:
             reached: tuple[int, int, int] = _read_range(buffer, start, stop, plans, work, out, row)
@@ -116,13 +117,12 @@ class TextReader:
     def _workspace_of_thread(self) -> Workspace:
         """What every thread keeps from one segment to the next."""
         if not hasattr(self._of_thread, "workspace"):
-            self._of_thread.workspace = self._workspace(WORKSPACE_ROWS)
+            self._of_thread.workspace = self._workspace(WORKSPACE_ROWS, quoted=self.schema.quoted)
         workspace: Workspace = self._of_thread.workspace
         return workspace
 
-    def _workspace(self, num_rows: int) -> Workspace:
-        schema = self.schema
-        return new_workspace(num_rows, len(schema.dense_names), schema.num_slots, len(schema.columns))
+    def _workspace(self, num_rows: int, *, quoted: bool = False) -> Workspace:
+        return new_workspace(num_rows, *self._widths, len(self.schema.columns), quoted=quoted)
 
 
 def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, chunk_bytes: int = 4 << 20) -> Block:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.text.hashing import xxh64
+from recmill.data.text.quotes import Quoting
 from recmill.data.text.swar import decode_digits, decode_hex8, digits_of, item, load_u64, not_digits, not_hex8
 from recmill.jit import njit, uint64
 
 MINUS = np.uint8(45)
-DOT = np.uint8(46)
 ZERO = np.uint8(48)
 ONE = np.uint8(49)
 
@@ -36,7 +36,8 @@ _SIGNS = np.array([1.0, -1.0, math.nan])  # of a positive number, a negative one
 class FieldRun(NamedTuple):
     """Columns of one kind: their places among the numbers or values, and how many fields come before.
 
-    A column of several values is a run by itself, as wide as it may have values, with the byte between them.
+    A column of several values is a run by itself, as wide as it may have values, with the byte between them. Of floats
+    that byte is the decimal mark.
     """
 
     kind: int
@@ -71,11 +72,12 @@ class Workspace(NamedTuple):
     raw: RawColumns
     digits: NDArray[np.uint64]  # (R, dense): the digits of integers, not yet decoded
     field_ends: NDArray[np.int32]  # −1, then where each field ends, counted from the start of these lines
-    fields_upto: NDArray[np.int64]  # 0, then how many fields end with each line
+    fields_upto: NDArray[np.int64]  # 0, then how many fields end with each line; a CR LF counts as two ends
+    quoting: Quoting
 
 
 @njit(nogil=True, cache=True)
-def _float_number(buffer: NDArray[np.uint8], at: int) -> tuple[float, int]:
+def _float_number(buffer: NDArray[np.uint8], at: int, decimal: int) -> tuple[float, int]:
     """A decimal number whose digits and power of ten a double holds exactly, and where it ends; else position −1.
 
     With at most 15 digits and a power within ±22 one multiplication or division rounds right; the rest is rare
@@ -91,7 +93,7 @@ def _float_number(buffer: NDArray[np.uint8], at: int) -> tuple[float, int]:
         at += 1
         if digits > 15:
             return 0.0, -1
-    if item(buffer, at) == DOT:
+    if item(buffer, at) == decimal:
         at += 1
         while ZERO <= item(buffer, at) <= ZERO + np.uint8(9):
             mantissa = mantissa * 10 + (item(buffer, at) - ZERO)
@@ -199,7 +201,9 @@ def _gather_others(text: Text, run: FieldRun, work: Workspace, first_row: int, e
                 raw.labels[row] = np.float32(digit == ONE)
                 odd |= (digit != ZERO and digit != ONE) or end - begin != 1
             elif run.kind == FLOAT_NUMBER:
-                number, number_end = _float_number(text.buffer, begin) if end > begin else (math.nan, end)
+                number, number_end = (
+                    _float_number(text.buffer, begin, run.inner_separator) if end > begin else (math.nan, end)
+                )
                 raw.numbers[row, column] = number
                 odd |= number_end != end
             elif run.kind == INT_CATEGORY:

@@ -35,7 +35,7 @@ def layout_of(schema: Schema) -> Layout:
         first = taken[role]
         taken[role] += sum(max(1, column.num_slots) for column in columns)
         code = SEVERAL_KINDS[kind] if inner else KERNEL_KINDS[role, kind]
-        runs.append(fields.FieldRun(code, first, taken[role], place, ord(inner or "\0")))
+        runs.append(fields.FieldRun(code, first, taken[role], place, ord(inner or schema.decimal)))
         place += len(columns)
     return Layout(np.uint8(ord(schema.separator)), schema.quoted, len(schema.columns), np.array(runs, np.int64))
 

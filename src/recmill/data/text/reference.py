@@ -15,6 +15,7 @@ _FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 _QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"')
 _INT64_MAX = 2**63 - 1
+_COMMA_AS_POINT = bytes.maketrans(b".,", b",.")  # and a point is no decimal mark then
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ def split_line(line: bytes, schema: Schema) -> list[bytes] | BadRow:
     """The fields of a line given without its newline, one for each column, or what is wrong with the line."""
     if len(line) >= MAX_LINE_BYTES:
         return BadRow(None, line, f"the line has {len(line):,} bytes, more than {MAX_LINE_BYTES - 1:,}")
-    if line.endswith(b"\r"):
-        return BadRow(None, line[-20:], "the line ends in CR LF; convert the file with `sed -i 's/\\r$//'`")
+    line = line.removesuffix(b"\r")  # of the line end
     fields = _split_quoted(line, schema) if schema.quoted else line.split(schema.separator.encode())
     if isinstance(fields, BadRow):
         return fields
@@ -56,15 +56,14 @@ def split_line(line: bytes, schema: Schema) -> list[bytes] | BadRow:
 
 
 def _split_quoted(line: bytes, schema: Schema) -> list[bytes] | BadRow:
-    """The fields of a line in which some may stand in double quotes, as RFC 4180 has it, but never over two lines."""
+    """The fields of a line in which some may stand in double quotes, as RFC 4180 has it."""
     separator, fields, at = schema.separator.encode(), list[bytes](), 0
     while True:
         column = schema.columns[min(len(fields), len(schema.columns) - 1)].name
         if line[at : at + 1] == b'"':
             quoted = _QUOTED.match(line, at)
             if quoted is None:
-                reason = "the quotes do not close on their line; a field with a newline cannot be read"
-                return BadRow(column, line[at:], reason)
+                return BadRow(column, line[at:], "the quote at its begin never closes; close it, or double it")
             fields.append(quoted[1].replace(b'""', b'"'))
             at = quoted.end()
             if at < len(line) and line[at : at + 1] != separator:
@@ -88,9 +87,11 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
     if isinstance(fields, BadRow):
         return fields
     label, numbers, values = 0.0, list[float](), list[int]()
-    for field, column in zip(fields, schema.columns, strict=True):
+    for given, column in zip(fields, schema.columns, strict=True):
+        is_float = schema.decimal == "," and column.kind == "float"
+        field = given.translate(_COMMA_AS_POINT) if is_float else given
         if reason := complaint(field, column):
-            return BadRow(column.name, field, reason)
+            return BadRow(column.name, given, reason)
         if column.role == "label":
             label = float(field)
         elif column.role == "dense":

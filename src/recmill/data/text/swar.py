@@ -94,6 +94,37 @@ def trailing_zeros(_context: Any, word: Any) -> Any:
 
 
 @intrinsic
+def leading_zeros(_context: Any, word: Any) -> Any:
+    """How many high bits of a uint64 are zero; 64 for zero."""
+    signature = types.uint64(word)
+
+    def generate(_context: Any, builder: Any, _sig: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return signature, generate
+
+
+@intrinsic
+def copy_16(_context: Any, out: Any, to: Any, array: Any, at: Any) -> Any:
+    """Sixteen bytes of one uint8 array into another; the caller answers for the bounds of both."""
+    signature = types.none(out, to, array, at)
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        word = ir.VectorType(ir.IntType(8), 16).as_pointer()
+        target = cgutils.pointer_add(
+            builder, context.make_array(sig.args[0])(context, builder, arguments[0]).data, arguments[1]
+        )
+        source = cgutils.pointer_add(
+            builder, context.make_array(sig.args[2])(context, builder, arguments[2]).data, arguments[3]
+        )
+        data = builder.load(builder.bitcast(source, word), align=1)
+        builder.store(data, builder.bitcast(target, word), align=1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
 def count_ones(_context: Any, word: Any) -> Any:
     """How many bits of a uint64 are set."""
     signature = types.uint64(word)

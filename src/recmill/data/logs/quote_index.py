@@ -1,0 +1,68 @@
+"""Where quotes are open in a file, from one fast pass over it: so that a line can be found from any byte.
+
+Without an index every newline ends a line. That is so unless a newline stands inside quotes, which the pass finds out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recmill.data.text.kernel import count_lines
+from recmill.data.text.quotes import PARITY_BYTES, ScanState, is_inside, scan_quotes
+from recmill.errors import DataError
+
+_STEP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class QuoteIndex:
+    """Whether a quote is open at every so many bytes of a file."""
+
+    buffer: NDArray[np.uint8]
+    origin: int
+    marks: NDArray[np.bool_]
+
+    def is_inside(self, at: int) -> bool:
+        """Whether a quote is open at a byte."""
+        if at <= self.origin:
+            return False
+        mark = (at - self.origin) // PARITY_BYTES
+        return bool(is_inside(self.buffer, self.origin + mark * PARITY_BYTES, at, bool(self.marks[mark])))
+
+
+def index_quotes(
+    buffer: NDArray[np.uint8], separator: str, path: Path, *, origin: int, use: Callable[[int, int, bool], None]
+) -> QuoteIndex | None:
+    """The index of a file whose text begins at `origin`; None if all newlines end lines.
+
+    `use` is told of every range before it is read and after. Newlines end lines too if a quote is open or out of place
+    in a row before which there is no newline inside quotes: such a row is bad, and ends at its first newline. If there
+    is one before, nobody can tell what a newline is behind the bad row, and the file is rejected.
+    """
+    marks = np.zeros((len(buffer) - origin) // PARITY_BYTES + 1, np.bool_)
+    state, text, byte = ScanState(), buffer[origin:], np.uint8(ord(separator))
+    whole = len(text) // 64 * 64
+    for at in range(0, whole, _STEP_BYTES):
+        end = min(at + _STEP_BYTES, whole)
+        use(origin + at, origin + end, True)
+        state = scan_quotes(text, at, end, byte, state, (0, marks))
+        if len(text) > _STEP_BYTES:  # a long file does not stay in memory for having been scanned
+            use(origin + at, origin + end, False)
+        if state.is_broken:
+            break
+    if not state.is_broken:
+        rest = np.zeros(64, np.uint8)
+        rest[: len(text) - whole] = text[whole:]
+        state = scan_quotes(rest, 0, len(text) - whole, byte, state, (whole, marks))
+    if not state.is_broken and not state.is_inside:
+        return QuoteIndex(buffer, origin, marks) if state.num_breaks else None
+    if state.breaks_before:
+        line = int(count_lines(text, 0, state.row_start)) + 1
+        raise DataError(
+            f"{path}:{line}: a quote in the row that begins here never closes, or stands within a field; close it, or "
+            "double it and quote the field (rows before it have line breaks inside quotes, so it cannot be skipped)"
+        )
+    return None
