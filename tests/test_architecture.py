@@ -13,7 +13,7 @@ SOURCE = CHECKOUT / "src" / "recmill"
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
-BASE = {"errors", "files", "jit", "memory", "seeds", "metrics", "ranking", "world"}
+BASE = {"errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "world"}
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
 TRAINING = {
@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors"},
     "settings": {"errors"},
     "metrics": {"jit"},
+    "slices": set(),
     "ranking": {"settings", "errors", "jit", "seeds"},
     "cores": set(),
     "world": {"cores", "errors"},

@@ -14,6 +14,7 @@ from torch import nn
 
 from recmill.errors import ConfigError, DataError, RunError
 from recmill.observe.console import ProgressLine, quiet_line
+from recmill.serve.labelled import RowCollector, labelled_chunks
 from recmill.serve.predict import NewRowsReader, Scored, probabilities_of, read_prepared, score_chunks
 from recmill.serve.rows import Rows, opened_rows, prepared_dir
 from recmill.serve.table_file import (
@@ -25,7 +26,7 @@ from recmill.serve.table_file import (
 )
 from recmill.serve.weights import FoundWeights
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.data import BadRowPolicy
+from recmill.settings.data import BadRowPolicy, RowsPart
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import refuse_other_rows
@@ -77,6 +78,15 @@ class ClickModel:
         """The same before the sigmoid, to the last bit what an evaluation of these rows works out."""
         with self._scored(rows, bad_rows, ()) as scored:
             return np.concatenate([np.empty(0, np.float32), *(each.logits for each in scored)])
+
+    def score_labelled(
+        self, rows: Rows, part: RowsPart = "all", columns: Sequence[str] = (), *, keeps_rows: bool, max_rows: int = 0
+    ) -> RowCollector:
+        """Score rows that have labels: all of them, or a split of the data that the settings name; 0 is no limit."""
+        collector = RowCollector(columns, keeps_rows=keeps_rows, max_rows=max_rows)
+        with labelled_chunks(self.config, rows, part, columns) as chunks:
+            collector.take(score_chunks(self._state, chunks))
+        return collector
 
     def recommend(self, history: object = None, *, user: object = None, k: int = 20) -> NoReturn:
         """A click model has no lists of items."""
