@@ -13,7 +13,7 @@ SOURCE = CHECKOUT / "src" / "recmill"
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
-BASE = {"errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "world"}
+BASE = {"calibration", "errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "world"}
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
 TRAINING = {
@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"errors"},
     "metrics": {"jit"},
     "slices": set(),
+    "calibration": {"jit"},
     "ranking": {"settings", "errors", "jit", "seeds"},
     "cores": set(),
     "world": {"cores", "errors"},

@@ -64,6 +64,7 @@ def evaluate(
     Of click models, `by` names columns for whose most frequent `max_values` values the metrics are given, `group` the
     column (such as a user) within whose values AUROCs are averaged (GAUC), `top` the percentages for recall and lift.
     """
+    from recmill.serve.calibrated import read_calibration
     from recmill.serve.click_model import ClickModel
     from recmill.serve.weights import find_weights
 
@@ -75,7 +76,8 @@ def evaluate(
         raise ConfigError("rows that are no file have no splits; leave out split, or give the path of a directory")
     config, found = apply_overrides(before, overrides, data=data if is_path else None), find_weights(Path(run), weights)
     request = requested(by, group, top, max_values)
-    if isinstance(config, TrainConfig) and (request or part in ("all", "train")):
+    is_calibrated = isinstance(config, TrainConfig) and read_calibration(found) is not None
+    if isinstance(config, TrainConfig) and (request or is_calibrated or part in ("all", "train")):
         rows = Path(config.data.dir if data is None else data) if data is None or is_path else data
         return _evaluate_rows(ClickModel(config, found, model), rows, part, request, max_batches)
     if request:
@@ -110,7 +112,6 @@ def _evaluate_rows(
     model: "ClickModel", rows: "Rows", part: RowsPart, request: SliceRequest, max_batches: int | None
 ) -> Evaluated:
     """The metrics of all rows, or of a split, and of the parts that are asked for."""
-    from recmill.serve.predict import probabilities_of
     from recmill.training.click.evaluate import batch_limit, describe_metrics, plain_metrics
 
     data = model.config.data
@@ -125,5 +126,11 @@ def _evaluate_rows(
     result = SplitResult(plain_metrics(metrics, scored.num_skipped, is_whole=scored.is_whole))
     name = (f"all of {rows}" if isinstance(rows, Path) else "all rows") if part == "all" else part
     description = describe_metrics(name, metrics, scored.num_skipped, is_whole=scored.is_whole)
-    slices = slice_rows(scored, request, probabilities_of(scored.logits)) if request else None
-    return Evaluated(part, model.weights.describe(), result, {}, description, slices)
+    slices = slice_rows(scored, request, model.probabilities_of(scored.logits)) if request else None
+    comparisons = dict[str, Any]()
+    if model.calibrator is not None and scored.calibrated is not None:
+        after, kind = scored.calibrated.result(), model.calibrator.kind
+        comparisons["calibrated"] = {"kind": kind, **after.as_dict()}
+        line = describe_metrics(f"after {kind} calibration", after, 0, is_whole=scored.is_whole)
+        description = f"{description}\n{line}"
+    return Evaluated(part, model.weights.describe(), result, comparisons, description, slices)

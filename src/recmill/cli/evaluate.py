@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.as_dict()))
     elif is_click:
-        print(f"{found.description}  {found.weights}")
+        first, *more = found.description.splitlines()
+        print("\n".join([f"{first}  {found.weights}", *more]))
         if found.slices is not None:
             print_slices(found.slices)
     else:

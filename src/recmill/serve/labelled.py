@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.calibration import Calibrator
 from recmill.data.logs.opening import open_splits
 from recmill.errors import ConfigError, DataError
 from recmill.metrics import ClickMetrics
@@ -89,8 +90,12 @@ class ValueCodes:
 class RowCollector:
     """Takes scored rows: sums for the metrics of all, and, if parts are asked for, every logit, label and value."""
 
-    def __init__(self, columns: Sequence[str], *, keeps_rows: bool, max_rows: int) -> None:
+    def __init__(
+        self, columns: Sequence[str], calibrator: Calibrator | None, *, keeps_rows: bool, max_rows: int
+    ) -> None:
         self.metrics, self.num_skipped, self.is_whole = ClickMetrics(), 0, True
+        self.calibrated = None if calibrator is None else ClickMetrics()
+        self._calibrator = calibrator
         self._columns = {name: ValueCodes() for name in columns}
         self._keeps_rows, self._max_rows, self._num_rows = keeps_rows, max_rows, 0
         self._logits, self._labels = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
@@ -111,6 +116,8 @@ class RowCollector:
     def _take(self, each: Scored, kept: NDArray[np.bool_]) -> None:
         logits, labels = each.logits[kept], each.labels[kept]
         self.metrics.update(logits, labels)
+        if self.calibrated is not None and self._calibrator is not None:
+            self.calibrated.update(self._calibrator.logits(logits), labels)
         self._num_rows += len(logits)
         if self._keeps_rows:
             self._logits.append(logits)

@@ -57,11 +57,6 @@ class Scored:
     carried: Sequence[Any]
 
     @property
-    def probabilities(self) -> NDArray[np.float64]:
-        """Of a click."""
-        return probabilities_of(self.logits)
-
-    @property
     def reasons(self) -> list[str | None]:
         """For each row, why it has no prediction."""
         reasons: list[str | None] = [None] * len(self.logits)
