@@ -13,7 +13,10 @@ SOURCE = CHECKOUT / "src" / "recmill"
 FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
-BASE = {"errors", "files", "jit", "memory", "seeds", "metrics", "ranking", "uncertainty", "world"}
+BASE = {
+    *("calibration", "errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "uncertainty"),
+    "world",
+}
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
 TRAINING = {
@@ -32,6 +35,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"errors"},
     "metrics": {"jit"},
     "uncertainty": set(),
+    "slices": set(),
+    "calibration": {"jit"},
     "ranking": {"settings", "errors", "jit", "seeds"},
     "cores": set(),
     "world": {"cores", "errors"},

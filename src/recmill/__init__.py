@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from recmill.api.calibrate import Calibrated, calibrate
     from recmill.api.data import audit, prepare, prepare_events, synth
     from recmill.api.evaluate import Evaluated, evaluate
     from recmill.api.plan import RunPlan, plan
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from recmill.settings.sequences import SequenceConfig
 
 _HOME = {
+    "Calibrated": "recmill.api.calibrate",
     "ClickModel": "recmill.serve.click_model",
     "ConfigError": "recmill.errors",
     "DataError": "recmill.errors",
@@ -49,6 +51,7 @@ _HOME = {
     "TrainConfig": "recmill.settings.clicks",
     "UserError": "recmill.errors",
     "audit": "recmill.api.data",
+    "calibrate": "recmill.api.calibrate",
     "config": "recmill.recipes.resolve",
     "evaluate": "recmill.api.evaluate",
     "load": "recmill.serve.model",
@@ -62,6 +65,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Calibrated",
     "ClickModel",
     "ConfigError",
     "DataError",
@@ -81,6 +85,7 @@ __all__ = [
     "TrainConfig",
     "UserError",
     "audit",
+    "calibrate",
     "config",
     "evaluate",
     "load",

@@ -60,8 +60,10 @@ def test_a_run_is_typed_and_silent(tiny_world_dir: Path, tmp_path: Path, capfd: 
     assert repr(run).startswith("Run(")
     with pytest.raises(ConfigError, match=r"dense.lr: a run is evaluated with the settings it was trained with"):
         run.evaluate(overrides={"dense.lr": 1})
-    with pytest.raises(ConfigError, match=r"split = 'train' cannot be evaluated; choose validation or test"):
-        run.evaluate("train")
+    with pytest.raises(
+        ConfigError, match=r"split = 'tests' cannot be evaluated; choose all, train, validation or test"
+    ):
+        run.evaluate("tests")
 
 
 def test_python_and_the_command_line_make_the_same_run(tiny_world_dir: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -12,7 +12,7 @@ from recmill.api.results import Results, SplitResult
 from recmill.errors import RunError
 from recmill.files import CONFIG, RESULTS
 from recmill.observe.record import METRICS, read_records
-from recmill.recipes.resolve import Overrides, read_run_config
+from recmill.recipes.resolve import read_run_config
 from recmill.settings.families import AnyConfig
 
 if TYPE_CHECKING:
@@ -72,10 +72,9 @@ class Run:
         missing = [pl.lit(None, kind).alias(name) for name, kind in _ALWAYS.items() if name not in frame.columns]
         return frame.with_columns(missing) if records else pl.DataFrame(schema=_ALWAYS)
 
-    def evaluate(self, split: str = "test", *, weights: Weights = "best", overrides: Overrides = ()) -> SplitResult:
-        """The metrics of some weights on a split."""
-        found = evaluate(self.dir, split=split, weights=weights, overrides=overrides, model=self._build_layers)
-        return found.result
+    def evaluate(self, split: str | None = None, **options: Any) -> SplitResult:
+        """The metrics of some weights on a split, or of all rows of `data`; the options are those of `rm.evaluate`."""
+        return evaluate(self.dir, split=split, model=self._build_layers, **options).result
 
     def load(self, weights: Weights = "best") -> "ClickModel | SequenceModel":
         """The model, to predict or recommend with."""

@@ -12,6 +12,7 @@ from typing import NoReturn
 from recmill.cli import (
     audit,
     bench,
+    calibrate,
     checkpoint,
     demo,
     doctor,
@@ -53,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in (
         *(demo, synth, split, schema, audit, prepare, recipes, plan),
-        *(train, launch, evaluate, predict, recommend, checkpoint, bench, doctor),
+        *(train, launch, evaluate, calibrate, predict, recommend, checkpoint, bench, doctor),
     ):
         verb.add_parser(verbs)
     return parser

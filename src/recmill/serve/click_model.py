@@ -14,6 +14,8 @@ from torch import nn
 
 from recmill.errors import ConfigError, DataError, RunError
 from recmill.observe.console import ProgressLine, quiet_line
+from recmill.serve.calibrated import read_calibration
+from recmill.serve.labelled import RowCollector, labelled_chunks
 from recmill.serve.predict import NewRowsReader, Scored, probabilities_of, read_prepared, score_chunks
 from recmill.serve.rows import Rows, opened_rows, prepared_dir
 from recmill.serve.table_file import (
@@ -25,7 +27,7 @@ from recmill.serve.table_file import (
 )
 from recmill.serve.weights import FoundWeights
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.data import BadRowPolicy
+from recmill.settings.data import BadRowPolicy, RowsPart
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import refuse_other_rows
@@ -50,6 +52,7 @@ class ClickModel:
         self._state = assemble(config, build_layers)
         read_model(weights.directory, self._state)
         self._state.model.eval()
+        self.calibrator = read_calibration(weights)
 
     @property
     def torch(self) -> nn.Module:
@@ -71,12 +74,25 @@ class ClickModel:
         `rows` are a file or several (text, .gz, .zst, Parquet), a directory of logs or of prepared rows, a polars or
         pandas frame, a dict of columns, or lines of text. They may have a label, which is not read.
         """
-        return probabilities_of(self.logits(rows, bad_rows=bad_rows))
+        return self.probabilities_of(self.logits(rows, bad_rows=bad_rows))
+
+    def probabilities_of(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Of a click, by the calibration of the run if it has one."""
+        return probabilities_of(logits) if self.calibrator is None else self.calibrator.probabilities(logits)
 
     def logits(self, rows: Rows, *, bad_rows: BadRowPolicy = "fail") -> NDArray[np.float32]:
-        """The same before the sigmoid, to the last bit what an evaluation of these rows works out."""
+        """The same before the sigmoid and without calibration, to the last bit what an evaluation works out."""
         with self._scored(rows, bad_rows, ()) as scored:
             return np.concatenate([np.empty(0, np.float32), *(each.logits for each in scored)])
+
+    def score_labelled(
+        self, rows: Rows, part: RowsPart = "all", columns: Sequence[str] = (), *, keeps_rows: bool, max_rows: int = 0
+    ) -> RowCollector:
+        """Score rows that have labels: all of them, or a split of the data that the settings name; 0 is no limit."""
+        collector = RowCollector(columns, self.calibrator, keeps_rows=keeps_rows, max_rows=max_rows)
+        with labelled_chunks(self.config, rows, part, columns) as chunks:
+            collector.take(score_chunks(self._state, chunks))
+        return collector
 
     def recommend(self, history: object = None, *, user: object = None, k: int = 20) -> NoReturn:
         """A click model has no lists of items."""
@@ -104,7 +120,8 @@ class ClickModel:
             with table_writer(path, schema) as writer:
                 each = first
                 while each is not None:
-                    writer.write_table(predictions_table(each, schema, num_rows + 1))
+                    probabilities = self.probabilities_of(each.logits)
+                    writer.write_table(predictions_table(each, probabilities, schema, num_rows + 1))
                     num_rows, num_bad = num_rows + len(each.logits), num_bad + len(each.bad)
                     if shown.wants_update:
                         shown.update(f"{num_rows:,} rows predicted")

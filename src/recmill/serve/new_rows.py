@@ -68,23 +68,32 @@ def find_new_files(data: Path) -> list[Path]:
     return files
 
 
-def open_new_file(path: Path, schema: Schema) -> NewFile:
-    """What a file of new rows has of the columns that a schema names."""
+def open_new_file(path: Path, schema: Schema, *, with_label: bool = False) -> NewFile:
+    """What a file of new rows has of the columns that a schema names; the label only if it is to be read."""
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     if format_named(path) == "parquet":
-        found = _parquet_schema(path, schema)
+        found = _parquet_schema(path, schema, with_label=with_label)
     elif schema.format == "parquet":
         raise DataError(f"{path} is text, and the model was trained on Parquet ({schema}); give Parquet, or a frame")
     else:
-        found = _text_schema(path, schema)
+        found = _text_schema(path, schema, with_label=with_label)
+    if with_label and not found.has_label:
+        label = schema.of_role("label")[0].name
+        raise DataError(
+            f"{path} has no label ({label!r}), with which an evaluation compares; `recmill predict` needs none"
+        )
     return NewFile(path, found, *_orders(found, schema))
 
 
-def _parquet_schema(path: Path, schema: Schema) -> Schema:
+def _roles(*, with_label: bool) -> tuple[str, ...]:
+    return ("dense", "category", "label") if with_label else ("dense", "category")
+
+
+def _parquet_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
     names = parquet_names(path)
-    read = [column for column in schema.columns if column.role in ("dense", "category")]
-    _refuse_missing(path, [column.name for column in read], names)
+    read = [column for column in schema.columns if column.role in _roles(with_label=with_label)]
+    _refuse_missing(path, [column.name for column in read if column.role != "label"], names)
     lists = parquet_lists(path)  # a string may hold several values, too, as in the text that the model was trained on
     by_name = {
         column.name: column.with_({"inner_separator": None}) if column.name in lists else column for column in read
@@ -93,16 +102,17 @@ def _parquet_schema(path: Path, schema: Schema) -> Schema:
     return Schema(name=schema.name, format="parquet", columns=tuple(columns))
 
 
-def _text_schema(path: Path, schema: Schema) -> Schema:
+def _text_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
     head = read_head(path, _HEAD_BYTES)
-    unlabelled = tuple(_without_label(column) for column in schema.columns)
+    unlabelled = tuple(column if with_label else _without_label(column) for column in schema.columns)
     if not head:
         return schema.with_({"columns": unlabelled})
     names = _split(head.split(b"\n", 1)[0].removeprefix(_BYTE_ORDER_MARK), schema)
-    read = {column.name: column for column in schema.columns if column.role in ("dense", "category")}
-    if not schema.header and not set(read) <= set(names):
+    read = {column.name: column for column in schema.columns if column.role in _roles(with_label=with_label)}
+    needed = [name for name, column in read.items() if column.role != "label"]
+    if not schema.header and not set(needed) <= set(names):
         return _headless_schema(path, schema, head, unlabelled)
-    _refuse_missing(path, list(read), names)
+    _refuse_missing(path, needed, names)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{path}:1: the header names {', '.join(twice)} more than once")
     columns = [read.get(name) or Column(name=name, role="ignored") for name in names]

@@ -28,7 +28,7 @@ from recmill.errors import BadRowError
 from recmill.serve.carry import CARRIERS
 from recmill.serve.new_rows import NewFile
 from recmill.settings.clicks import TrainConfig
-from recmill.settings.data import SPLIT_NAMES, BadRowPolicy
+from recmill.settings.data import SPLIT_NAMES, BadRowPolicy, SplitName
 from recmill.training.click.evaluate import refuse_no_numbers
 from recmill.training.click.inputs import prepared_reader
 from recmill.training.click.step import ClickState, score_columns
@@ -49,16 +49,12 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Scored:
-    """The logits of some rows of the input, in their order; NaN where a row is bad."""
+    """The logits, and labels where they are read, of some rows of the input, in their order; NaN where a row is bad."""
 
     logits: NDArray[np.float32]
+    labels: NDArray[np.float32]
     bad: tuple[tuple[int, str], ...]
     carried: Sequence[Any]
-
-    @property
-    def probabilities(self) -> NDArray[np.float64]:
-        """Of a click."""
-        return probabilities_of(self.logits)
 
     @property
     def reasons(self) -> list[str | None]:
@@ -95,22 +91,22 @@ class NewRowsReader:
     def read_files(self, files: Sequence[NewFile]) -> Iterator[Chunk]:
         """The rows of all files, one behind the other."""
         for file in files:
-            yield from self._read_file(file)
+            file.refuse_unknown(self.carry)
+            source = FORMATS[file.schema.format].open(file.path, file.schema)
+            try:
+                yield from self.read_segment(file, source.whole())
+            finally:
+                source.close()
 
-    def _read_file(self, file: NewFile) -> Iterator[Chunk]:
-        file.refuse_unknown(self.carry)
-        source = FORMATS[file.schema.format].open(file.path, file.schema)
-        try:
-            reader = build_reader(
-                file.schema, self.config.encoding, self._table_rows(file), self.bad_rows, self._vocabulary
-            )
-            reader.compile()
-            parts = source.whole().cut(CHUNK_BYTES)
-            with ThreadPoolExecutor(self.threads) as pool:
-                tasks = (partial(self._read_part, file, reader, part) for part in parts)
-                yield from read_ahead(tasks, pool, 2 * self.threads)
-        finally:
-            source.close()
+    def read_segment(self, file: NewFile, segment: RawSegment) -> Iterator[Chunk]:
+        """The rows of a part of a file."""
+        reader = build_reader(
+            file.schema, self.config.encoding, self._table_rows(file), self.bad_rows, self._vocabulary
+        )
+        reader.compile()
+        with ThreadPoolExecutor(self.threads) as pool:
+            tasks = (partial(self._read_part, file, reader, part) for part in segment.cut(CHUNK_BYTES))
+            yield from read_ahead(tasks, pool, 2 * self.threads)
 
     def _table_rows(self, file: NewFile) -> tuple[int, ...]:
         data = self.config.data
@@ -137,12 +133,12 @@ class NewRowsReader:
         return CARRIERS[file.schema.format](part, file.schema, self.carry)
 
 
-def read_prepared(directory: Path, config: TrainConfig) -> Iterator[Chunk]:
-    """All rows of a prepared directory: those for training, then validation, then test."""
+def read_prepared(directory: Path, config: TrainConfig, splits: Sequence[SplitName] = SPLIT_NAMES) -> Iterator[Chunk]:
+    """The rows of a prepared directory: those for training, then validation, then test, or some of these."""
     prepared = Prepared(directory)
     reader = prepared_reader(prepared, config.data)
     try:
-        for split in SPLIT_NAMES:
+        for split in splits:
             for segment in prepared.segments(split):
                 for start in range(0, segment.extent, _PREPARED_ROWS):
                     mapped = reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
@@ -186,12 +182,12 @@ def _finished(waiting: deque[Chunk], ready: list[NDArray[np.float32]]) -> Iterat
 def _with_gaps(chunk: Chunk, logits: NDArray[np.float32]) -> Scored:
     """The logits of good rows in their places among all rows."""
     if not chunk.bad:
-        return Scored(logits, (), chunk.carried)
+        return Scored(logits, chunk.columns.labels, (), chunk.carried)
     is_good = np.ones(chunk.num_rows, bool)
     is_good[[place for place, _ in chunk.bad]] = False
-    all_logits = np.full(chunk.num_rows, np.nan, np.float32)
-    all_logits[is_good] = logits
-    return Scored(all_logits, chunk.bad, chunk.carried)
+    all_logits, all_labels = np.full((2, chunk.num_rows), np.nan, np.float32)
+    all_logits[is_good], all_labels[is_good] = logits, chunk.columns.labels
+    return Scored(all_logits, all_labels, chunk.bad, chunk.carried)
 
 
 def _score(state: ClickState, columns: Columns) -> NDArray[np.float32]:

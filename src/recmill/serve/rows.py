@@ -16,11 +16,12 @@ Rows = Any  # a path or several, a polars or pandas frame, an Arrow table, a map
 
 
 @contextmanager
-def opened_rows(rows: Rows, schema: Schema) -> Iterator[list[NewFile]]:
+def opened_rows(rows: Rows, schema: Schema, *, with_label: bool = False) -> Iterator[list[NewFile]]:
     """The files that hold the rows, for as long as the body runs; what is not a file is written to a scratch one."""
     with TemporaryDirectory(prefix="recmill_") as scratch:
         try:
-            yield [open_new_file(path, schema) for path in _as_paths(rows, schema, Path(scratch))]
+            paths = _as_paths(rows, schema, Path(scratch))
+            yield [open_new_file(path, schema, with_label=with_label) for path in paths]
         except RecmillError as error:  # nobody knows the scratch file
             error.args = (str(error).replace(f"{scratch}/", "the given "), *error.args[1:])
             raise

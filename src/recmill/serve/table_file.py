@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from recmill.errors import ConfigError, DataError
 from recmill.files import finished_file
@@ -72,12 +73,12 @@ def predictions_schema(first: Scored | None, id_columns: Sequence[str], *, with_
     return pa.schema([*fields, *([("error", pa.string())] if with_errors else [])])
 
 
-def predictions_table(scored: Scored, schema: Any, first_row: int) -> Any:
+def predictions_table(scored: Scored, probabilities: NDArray[np.float64], schema: Any, first_row: int) -> Any:
     """Some predictions; a row that has none has nulls, and the reason."""
     is_bad = np.isnan(scored.logits)
     columns = [pa.array(np.arange(first_row, first_row + len(scored.logits)))]
     columns += [_as_array(values) for values in scored.carried]
-    columns += [pa.array(scored.probabilities, mask=is_bad), pa.array(scored.logits, mask=is_bad)]
+    columns += [pa.array(probabilities, mask=is_bad), pa.array(scored.logits, mask=is_bad)]
     if "error" in schema.names:
         columns.append(pa.array(scored.reasons, pa.string()))
     try:

@@ -13,6 +13,7 @@ from recmill.settings.schemas import SCHEMAS, find_schema
 from recmill.settings.tree import Settings
 
 SplitName = Literal["train", "validation", "test"]
+RowsPart = SplitName | Literal["all"]  # what may be evaluated
 SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
 # Of rows that are halved, what the first half is for; it has the odd row. TorchRec validates on it, OneFlow tests.
 FirstHalf = Literal["validation", "test"]

@@ -36,16 +36,26 @@ class ClickEvaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
-        return {**self.result.as_dict(), "skipped_rows": self.num_skipped, "whole_split": self.is_whole}
+        return plain_metrics(self.result, self.num_skipped, is_whole=self.is_whole)
 
     def describe(self) -> str:
         """The metrics in a line."""
-        names = ("auroc", "logloss", "normalised_entropy", "calibration", "accuracy")
-        values = [(name, getattr(self.result, name)) for name in names]
-        numbers = "  ".join(f"{name} {value:.5f}" for name, value in values if value is not None)
-        skipped = f", {self.num_skipped:,} bad lines ignored" if self.num_skipped else ""
-        only = "" if self.is_whole else "only the first "
-        return f"{self.split:<10}  {numbers}  ({only}{self.result.num_rows:,} rows{skipped})"
+        return describe_metrics(self.split, self.result, self.num_skipped, is_whole=self.is_whole)
+
+
+def plain_metrics(result: ClickResult, num_skipped: int, *, is_whole: bool) -> dict[str, Any]:
+    """Metrics of some rows as plain numbers for JSON."""
+    return {**result.as_dict(), "skipped_rows": num_skipped, "whole_split": is_whole}
+
+
+def describe_metrics(name: str, result: ClickResult, num_skipped: int, *, is_whole: bool) -> str:
+    """Metrics of some rows in a line."""
+    names = ("auroc", "logloss", "normalised_entropy", "calibration", "accuracy")
+    values = [(name, getattr(result, name)) for name in names]
+    numbers = "  ".join(f"{name} {value:.5f}" for name, value in values if value is not None)
+    skipped = f", {num_skipped:,} bad lines ignored" if num_skipped else ""
+    only = "" if is_whole else "only the first "
+    return f"{name:<10}  {numbers}  ({only}{result.num_rows:,} rows{skipped})"
 
 
 def batch_limit(data: DataConfig, split: SplitName) -> int:
