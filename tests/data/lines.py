@@ -13,7 +13,7 @@ from recmill.data.stream.text_reader import TextReader
 from recmill.data.text.fields import RawColumns, Workspace
 from recmill.data.text.kernel import new_workspace
 from recmill.data.text.reference import Row, read_row
-from recmill.settings.columns import ROLE_KINDS, Column, Schema
+from recmill.settings.columns import ROLE_KINDS, Column, Kind, Schema
 from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.data import BadRowPolicy
 from recmill.settings.encoding import Encoding
@@ -24,6 +24,11 @@ def schema_of(*columns: Column, separator: str = ",", name: str = "small") -> Sc
 
 
 LABEL = Column(name="clicked", role="label", kind="int")
+ANSWER = Column(
+    name="answer", role="label", kind="string", positive=("yes", "buy", 3, "longer than thirty-two bytes by far")
+)
+STARS = Column(name="stars", role="label", kind="float", positive=">= 4")
+BOUGHT = Column(name="bought", role="label", kind="int", positive=(2, 12345678901234567, -1))
 PRICE = Column(name="price", role="dense", kind="float")
 COUNT = Column(name="count", role="dense", kind="int")
 CITY = Column(name="city", role="category", kind="string")
@@ -40,7 +45,18 @@ SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, P
 ENDING_IN_TEXT = [schema_of(LABEL, SHOP, last, name=f"last-{last.name}") for last in (PRICE, CITY, NOTE)]
 QUOTED = MIXED.with_({"name": "quoted", "quoted": True})
 SEVERAL = schema_of(LABEL, TAGS, DEVICE, DEVICES, COUNT, SHOPS, CITY, name="several")
-FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, SEVERAL, *SINGLE, *ENDING_IN_TEXT]
+RULED = [schema_of(COUNT, label, CITY, name=f"label-{label.name}") for label in (ANSWER, STARS, BOUGHT)]
+FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, SEVERAL, *SINGLE, *ENDING_IN_TEXT, *RULED]
+
+_POSITIVES = {
+    "int": (None, 1, (0, 3), ">= 2", "< -5"),
+    "float": (0.5, "-3", ("5", 0.25, 7), ">.5", "<= 0"),
+    "string": ("Oslo", ("a",), ("a", 0, 7), "é"),
+}
+
+
+def _label_of(draw: st.DrawFn, name: str, kind: Kind | None) -> Column:
+    return Column(name=name, role="label", kind=kind, positive=draw(st.sampled_from(_POSITIVES[str(kind)])))
 
 
 @st.composite
@@ -49,7 +65,10 @@ def schemas(draw: st.DrawFn) -> Schema:
     pairs = draw(st.lists(st.sampled_from(list(ROLE_KINDS)), min_size=1, max_size=6))
     label_at = next((i for i, (role, _) in enumerate(pairs) if role == "label"), None)
     kept = [pair for i, pair in enumerate(pairs) if pair[0] != "label" or i == label_at]
-    columns = [Column(name=f"c{i}", role=role, kind=kind) for i, (role, kind) in enumerate(kept)]
+    columns = [
+        _label_of(draw, f"c{i}", kind) if role == "label" else Column(name=f"c{i}", role=role, kind=kind)
+        for i, (role, kind) in enumerate(kept)
+    ]
     several = {"inner_separator": draw(st.sampled_from("^~")), "max_values": draw(st.integers(1, 4))}
     columns = [c.with_(several) if c.role == "category" and draw(st.booleans()) else c for c in columns]
     schema = schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
@@ -85,7 +104,13 @@ _STRINGS = (
 
 _FIELDS: dict[tuple[str, str | None], tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]] = {
     # plain; right but not for the kernel; wrong
-    ("label", "int"): ((b"0", b"1"), (), (b"", b"2", b"-", b"00", b"1.0", b"true")),
+    ("label", "int"): (
+        (b"0", b"1", b"1"),
+        (b"true", b"False", b"TRUE", b"fALSE"),
+        (b"", b"2", b"-", b"00", b"1.0", b"tru"),
+    ),
+    ("label", "float"): (_FLOATS, _WIDE_FLOATS, (b"", b".", b"nan", b"yes")),
+    ("label", "string"): ((*_STRINGS, b"yes", b"buy", b"3"), (), (b"", b"\0")),
     ("dense", "int"): (_INTEGERS, _WIDE_INTEGERS, (b"--1", b"1.5", b"+1", b"-", b"9" * 19, b"-9223372036854775808")),
     ("dense", "float"): (_FLOATS, _WIDE_FLOATS, (b".", b"-", b"inf", b"nan", b"1e999", b"1e", b"0x1p3", b"1.2.3")),
     ("category", "hex"): (

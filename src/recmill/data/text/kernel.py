@@ -37,7 +37,7 @@ class Layout(NamedTuple):
     separator: np.uint8
     quoted: bool  # a line with a double quote is odd
     num_fields: int
-    runs: NDArray[np.int64]  # (runs, 5): what a FieldRun says
+    runs: NDArray[np.int64]  # (runs, 5 and more): what a FieldRun says
 
 
 def new_workspace(num_rows: int, num_dense: int, num_slots: int, num_fields: int) -> Workspace:
@@ -129,7 +129,8 @@ def _parse_padded(text: Text, stop: int, layout: Layout, work: Workspace) -> tup
         num_lines = _index_lines(text.buffer, text.start, stop, layout.separator, work)
     num_rows = _count_plain_lines(text, layout.num_fields, work, num_lines)
     for i in range(len(layout.runs)):
-        run = FieldRun(layout.runs[i, 0], layout.runs[i, 1], layout.runs[i, 2], layout.runs[i, 3], layout.runs[i, 4])
+        of_run = layout.runs[i]
+        run = FieldRun(of_run[0], of_run[1], of_run[2], of_run[3], of_run[4], of_run[5:])
         num_rows = read_run(text, run, work, num_rows)
     at = text.start + np.int64(work.field_ends[work.fields_upto[num_rows]]) + 1
     if at == stop:

@@ -15,6 +15,7 @@ _FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 _QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"')
 _INT64_MAX = 2**63 - 1
+_PLAIN_LABELS = {b"0": 0, b"1": 1, b"false": 0, b"true": 1}
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
         if reason := complaint(field, column):
             return BadRow(column.name, field, reason)
         if column.role == "label":
-            label = float(field)
+            label = label_value(field, column)
         elif column.role == "dense":
             numbers.append(_number(field, column))
         elif column.role == "category":
@@ -105,10 +106,25 @@ def complaint(field: bytes, column: Column) -> str | None:
     if b"\0" in field:
         return "a NUL byte; is the file binary or damaged?"
     if column.role == "label":
-        return None if field in (b"0", b"1") else "a label is 0 or 1"
+        return _complaint_of_label(field, column)
     if column.inner_separator is not None:
         return next(filter(None, (complaint_of_one(value, column) for value in _several(field, column))), None)
     return complaint_of_one(field, column)
+
+
+def _complaint_of_label(field: bytes, column: Column) -> str | None:
+    if column.label_rule is None:
+        is_plain = field.lower() in _PLAIN_LABELS
+        return None if is_plain else "a label is 0 or 1; of others the schema says which are positive (positive = ...)"
+    return complaint_of_one(field, column) if field else "an empty label; every row needs one"
+
+
+def label_value(field: bytes, column: Column) -> float:
+    """1 for a positive label that is accepted, 0 for a negative one."""
+    rule = column.label_rule
+    if rule is None:
+        return float(_PLAIN_LABELS[field.lower()])
+    return float(field in rule.texts if rule.texts else rule.accepts_number(_number(field, column)))
 
 
 def complaint_of_one(field: bytes, column: Column) -> str | None:
