@@ -12,7 +12,7 @@ from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.tree import from_tree
 from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, SEVERAL, UNLABELLED, schema_of
 
-ROLES: tuple[Role, ...] = ("label", "dense", "category", "ignored")
+ROLES: tuple[Role, ...] = ("label", "weight", "dense", "category", "ignored")
 KINDS: tuple[Kind | None, ...] = ("int", "float", "hex", "string", None)
 
 
@@ -28,7 +28,7 @@ def test_every_role_has_its_kinds_and_no_others() -> None:
             else:
                 accepted.add((role, kind))
     assert accepted == set(ROLE_KINDS) == set(KERNEL_KINDS)
-    kernel_kinds = [kind for (role, _), kind in KERNEL_KINDS.items() if role != "label"]
+    kernel_kinds = [kind for (role, _), kind in KERNEL_KINDS.items() if role not in ("label", "weight")]
     assert len(set(kernel_kinds)) == len(kernel_kinds)
 
 

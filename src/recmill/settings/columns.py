@@ -10,7 +10,7 @@ from recmill.errors import ConfigError
 from recmill.settings.labels import LabelRule, Positive, label_rule
 from recmill.settings.tree import Settings, from_tree, read_toml
 
-Role = Literal["label", "dense", "category", "ignored"]
+Role = Literal["label", "weight", "dense", "category", "ignored"]
 Kind = Literal["int", "float", "hex", "string"]
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
 CategoryTransform = Literal["modulo", "hash", "xxhash64"]
@@ -22,6 +22,8 @@ ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
     ("label", "int"),
     ("label", "float"),
     ("label", "string"),
+    ("weight", "int"),
+    ("weight", "float"),
     ("dense", "int"),
     ("dense", "float"),
     ("category", "hex"),
@@ -163,8 +165,9 @@ class Schema(Settings):
         names = [column.name for column in self.columns]
         if twice := {name for name in names if names.count(name) > 1}:
             yield f"schema {self.name} names {', '.join(sorted(twice))} more than once"
-        if len(self._names("label")) > 1:
-            yield f"schema {self.name} has several labels: {', '.join(self._names('label'))}"
+        for role in ("label", "weight"):
+            if len(self._names(role)) > 1:
+                yield f"schema {self.name} has several {role}s: {', '.join(self._names(role))}"
 
     def _problems_of_format(self) -> Iterator[str]:
         if self.format != "text":
@@ -196,6 +199,11 @@ class Schema(Settings):
     def has_label(self) -> bool:
         """Whether rows say what happened; rows to be scored do not."""
         return bool(self._names("label"))
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether rows say how much they count."""
+        return bool(self._names("weight"))
 
     @property
     def dense_names(self) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ TAKEN = {
     ("label", "int"): ("int", "float"),
     ("label", "float"): ("int", "float"),
     ("label", "string"): ("string", "int"),
+    ("weight", "int"): ("int",),
+    ("weight", "float"): ("int", "float"),
     ("dense", "int"): ("int",),
     ("dense", "float"): ("int", "float"),
     ("category", "int"): ("int", "string"),

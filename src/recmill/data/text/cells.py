@@ -197,6 +197,16 @@ def read_labels(cells: Numbers | Texts, column: Column, out: NDArray[np.float32]
     return cells.is_null | is_bad[inverse]
 
 
+def read_weights(numbers: Numbers, column: Column, out: NDArray[np.float32]) -> Bools:
+    """Fill the weights; which rows have none that counts."""
+    weights = numbers.values.astype(np.float64)
+    is_right = (weights >= 0) & (weights <= np.finfo(np.float32).max) & ~numbers.is_null
+    if column.kind == "int":
+        is_right &= ~_is_no_int64(numbers.values)
+    out[:] = np.where(is_right, weights, 0.0)
+    return ~is_right
+
+
 def _read_written_labels(cells: Numbers | Texts, column: Column, out: NDArray[np.float32]) -> Bools:
     """The labels that texts, or numbers as they are written, stand for; each of the different ones is read once."""
     keys = cells.values if isinstance(cells, Numbers) else _hashes(cells)
@@ -235,6 +245,9 @@ def read_cells(columns: Mapping[str, Cells], schema: Schema, out: RawColumns, fl
         elif column.role == "label":
             assert not isinstance(cells, Lists)
             is_bad = read_labels(cells, column, out.labels)
+        elif column.role == "weight":
+            assert isinstance(cells, Numbers)
+            is_bad = read_weights(cells, column, out.weights)
         else:
             assert isinstance(cells, Numbers)
             is_bad = read_numbers(cells, column, out.numbers[:, dense])

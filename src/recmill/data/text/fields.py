@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recmill.data.text.hashing import xxh64
 from recmill.data.text.labels import is_positive, truth_value
-from recmill.data.text.numbers import MINUS, ZERO, float_number, integer
+from recmill.data.text.numbers import MINUS, ZERO, float_number, integer, number_of
 from recmill.data.text.swar import decode_digits, decode_hex8, digits_of, item, load_u64, not_digits, not_hex8
 from recmill.jit import njit, uint64
 
@@ -20,7 +20,7 @@ ONE = np.uint8(49)
 # What a column asks of the kernel. layout_of(Schema) makes runs of these.
 LABEL, INT_NUMBER, FLOAT_NUMBER, HEX_CATEGORY, INT_CATEGORY, STRING_CATEGORY, IGNORED = range(7)
 HEX_CATEGORIES, INT_CATEGORIES, STRING_CATEGORIES = range(7, 10)  # several values in one field
-RULED_LABEL = 10  # its schema says what is positive
+RULED_LABEL, WEIGHT = 10, 11  # a label whose schema says what is positive; how much a row counts
 
 # No hex value, and no accepted integer, equals it; a string hash that does gives way to its neighbour.
 MISSING_CATEGORY = np.uint64(1 << 63)
@@ -53,16 +53,23 @@ class Text(NamedTuple):
     start: int
 
 
+NO_WEIGHTS = np.empty(0, np.float32)
+
+
 class RawColumns(NamedTuple):
-    """Parsed and not yet encoded rows: labels (R), numbers (R, dense) with NaN for missing, values (R, sparse)."""
+    """Parsed and not yet encoded rows: labels (R), numbers (R, dense) with NaN for missing, values (R, sparse).
+
+    Weights are (R) if the schema has such a column, and otherwise empty: kernels take both.
+    """
 
     labels: NDArray[np.float32]
     numbers: NDArray[np.float64]
     values: NDArray[np.uint64]
+    weights: NDArray[np.float32] = NO_WEIGHTS
 
     def rows(self, start: int, stop: int) -> "RawColumns":
         """A view of some of the rows."""
-        return RawColumns(self.labels[start:stop], self.numbers[start:stop], self.values[start:stop])
+        return RawColumns._make(column[start:stop] for column in self)
 
 
 class Workspace(NamedTuple):
@@ -185,6 +192,18 @@ def _gather_labels(text: Text, run: FieldRun, work: Workspace, first_row: int, e
 
 
 @njit(nogil=True, cache=True)
+def _gather_weights(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
+    """Numbers that are not negative."""
+    for row in range(first_row, end_row):
+        begin, end = _bounds(text, work, work.fields_upto[row] + 1 + run.place)
+        weight, is_right = number_of(text.buffer, run.details[0] == 1, begin, end)
+        if not is_right or weight < 0.0:
+            return row
+        work.raw.weights[row] = np.float32(weight + 0.0)
+    return end_row
+
+
+@njit(nogil=True, cache=True)
 def one_of_several(text: Text, kind: int, begin: np.int64, end: np.int64) -> tuple[np.uint64, bool]:
     """The value between two inner separators, and whether it is one."""
     if kind == HEX_CATEGORIES:
@@ -276,7 +295,9 @@ def _gather(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row:
         return _gather_int_numbers(text, run, work, first_row, end_row)
     if run.kind == IGNORED:
         return end_row
-    if run.kind >= RULED_LABEL:
+    if run.kind == WEIGHT:
+        return _gather_weights(text, run, work, first_row, end_row)
+    if run.kind == RULED_LABEL:
         return _gather_labels(text, run, work, first_row, end_row)
     if run.kind >= HEX_CATEGORIES:
         return _gather_several(text, run, work, first_row, end_row)

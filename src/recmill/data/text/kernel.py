@@ -40,13 +40,16 @@ class Layout(NamedTuple):
     runs: NDArray[np.int64]  # (runs, 5 and more): what a FieldRun says
 
 
-def new_workspace(num_rows: int, num_dense: int, num_slots: int, num_fields: int) -> Workspace:
+def new_workspace(
+    num_rows: int, num_dense: int, num_slots: int, num_fields: int, *, has_weight: bool = False
+) -> Workspace:
     """Room for so many lines at once."""
     assert num_rows * MAX_LINE_BYTES <= 1 << 30, "the ends of fields must fit into 32 bits"
     raw = RawColumns(
         np.zeros(num_rows, np.float32),
         np.empty((num_rows, num_dense)),
         np.empty((num_rows, num_slots), np.uint64),
+        np.empty(num_rows if has_weight else 0, np.float32),
     )
     return Workspace(
         raw,

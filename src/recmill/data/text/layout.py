@@ -16,6 +16,8 @@ KERNEL_KINDS: dict[tuple[Role, Kind | None], int] = {
     ("label", "int"): fields.LABEL,
     ("label", "float"): fields.RULED_LABEL,
     ("label", "string"): fields.RULED_LABEL,
+    ("weight", "int"): fields.WEIGHT,
+    ("weight", "float"): fields.WEIGHT,
     ("dense", "int"): fields.INT_NUMBER,
     ("dense", "float"): fields.FLOAT_NUMBER,
     ("category", "hex"): fields.HEX_CATEGORY,
@@ -40,7 +42,7 @@ def layout_of(schema: Schema) -> Layout:
         taken[role] += sum(max(1, column.num_slots) for column in columns)
         rule = columns[0].label_rule
         code = SEVERAL_KINDS[kind] if inner else fields.RULED_LABEL if rule else KERNEL_KINDS[role, kind]
-        details = label_details(rule, kind) if rule else []
+        details = label_details(rule, kind) if rule else [int(kind == "int")]
         runs.append([code, first, taken[role], place, ord(inner or "\0"), *details])
         place += len(columns)
     return Layout(np.uint8(ord(schema.separator)), schema.quoted, len(schema.columns), _table(runs))

@@ -15,6 +15,7 @@ _FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 _QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"')
 _INT64_MAX = 2**63 - 1
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _PLAIN_LABELS = {b"0": 0, b"1": 1, b"false": 0, b"true": 1}
 
 
@@ -25,6 +26,7 @@ class Row:
     label: float
     numbers: tuple[float, ...]
     values: tuple[int, ...]
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,17 +90,19 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
     fields = split_line(line, schema)
     if isinstance(fields, BadRow):
         return fields
-    label, numbers, values = 0.0, list[float](), list[int]()
+    label, weight, numbers, values = 0.0, 1.0, list[float](), list[int]()
     for field, column in zip(fields, schema.columns, strict=True):
         if reason := complaint(field, column):
             return BadRow(column.name, field, reason)
         if column.role == "label":
             label = label_value(field, column)
+        elif column.role == "weight":
+            weight = _number(field, column)
         elif column.role == "dense":
             numbers.append(_number(field, column))
         elif column.role == "category":
             values += _categories(field, column)
-    return Row(label, tuple(numbers), tuple(values))
+    return Row(label, tuple(numbers), tuple(values), weight)
 
 
 def complaint(field: bytes, column: Column) -> str | None:
@@ -107,6 +111,8 @@ def complaint(field: bytes, column: Column) -> str | None:
         return "a NUL byte; is the file binary or damaged?"
     if column.role == "label":
         return _complaint_of_label(field, column)
+    if column.role == "weight":
+        return _complaint_of_weight(field, column)
     if column.inner_separator is not None:
         return next(filter(None, (complaint_of_one(value, column) for value in _several(field, column))), None)
     return complaint_of_one(field, column)
@@ -117,6 +123,14 @@ def _complaint_of_label(field: bytes, column: Column) -> str | None:
         is_plain = field.lower() in _PLAIN_LABELS
         return None if is_plain else "a label is 0 or 1; of others the schema says which are positive (positive = ...)"
     return complaint_of_one(field, column) if field else "an empty label; every row needs one"
+
+
+def _complaint_of_weight(field: bytes, column: Column) -> str | None:
+    if not field:
+        return "an empty weight; every row needs one"
+    if reason := complaint_of_one(field, column):
+        return reason
+    return None if 0 <= _number(field, column) <= _FLOAT32_MAX else "a weight is at least 0, and at most 3.4e38"
 
 
 def label_value(field: bytes, column: Column) -> float:

@@ -33,7 +33,7 @@ from recmill.settings.optimizers import NO_AVERAGE
 from recmill.training.click.assemble import build_model, table_specs
 from recmill.training.click.evaluate import ClickEvaluation, batch_limit, refuse_no_numbers
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import set_learning_rates_at, smoothed
+from recmill.training.click.step import amount_of, set_learning_rates_at, smoothed
 from recmill.training.loop.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
 from recmill.training.loop.ledger import fingerprint
 from recmill.training.loop.limits import least_rows, refuse_no_step, share_of_full
@@ -195,7 +195,7 @@ class ShardedSteps:
         train_at(self._state.parallel, step)
         blocked_s = self._send_next()
         vectors_BFD = self._look_up(sent)
-        loss = loss_share(self._state, sent.batch, vectors_BFD, self._group.world.size)
+        loss = loss_share(self._state, sent.batch, vectors_BFD, self._group)
         told_at = time.perf_counter()
         mine = [float(loss.detach()), self._unshared_s + told_at - began, blocked_s, float(self._signals.caught)]
         coming = self._group.start_stacking(np.array(mine))
@@ -272,13 +272,17 @@ def score(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor) -> Tenso
     return logits[: columns.num_rows].float()
 
 
-def loss_share(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor, size: int) -> Tensor:
-    """`size` times this process's part of the mean loss over all rows: averaged over processes, it is that mean."""
+def loss_share(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor, group: Group) -> Tensor:
+    """This process's part of the mean loss over all rows, as often as there are processes, whose mean it is then."""
     with autocast(state.config.precision, str(vectors_BFD.device)):
         logits = score(state, batch, vectors_BFD)
     labels = smoothed(torch.from_numpy(batch.columns.labels).to(logits.device), state.config)
-    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-    return total * (size / batch.num_rows)
+    amount, weights = float(batch.num_rows), None
+    if state.config.data.schema_of_rows.has_weight:
+        amount = float(group.add_up(np.array([amount_of(batch.columns)]))[0]) or 1.0
+        weights = torch.from_numpy(batch.columns.weights).to(logits.device)
+    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, weights, reduction="sum")
+    return total * (group.world.size / amount)
 
 
 @dataclass
@@ -317,16 +321,18 @@ class ShardedTask:
         limit, world = batch_limit(self.config.data, split), self.group.world
         part = part_of(World()) if limit else part_of(world)
         metrics, num_skipped, is_whole = ClickMetrics(), 0, True
+        has_weight = self.config.data.schema_of_rows.has_weight
         self.state.parallel.eval()
         with self.inputs.open_evaluation(split, part) as stream, torch.no_grad():
             agreed = GlobalBatches(stream, self.group, world.size)
             for batch in cut_batches(stream, self.group, limit) if limit else agreed:
                 vectors_BFD = self.state.tables.look_up(self.state.tables.start(batch.columns.ids, batch.padded_rows))
                 logits = score(self.state, batch, vectors_BFD).cpu().numpy()
-                rows = self.group.join_rows(np.stack([logits, batch.columns.labels], axis=1))
+                weights = (batch.columns.weights,) if has_weight else ()
+                rows = self.group.join_rows(np.stack([logits, batch.columns.labels, *weights], axis=1))
                 refuse_no_numbers(rows[:, 0], split)
                 if world.is_main:
-                    metrics.update(rows[:, 0], rows[:, 1])
+                    metrics.update(rows[:, 0], rows[:, 1], rows[:, 2] if has_weight else None)
                 num_skipped += batch.num_skipped
             if limit:
                 is_whole = next(stream, None) is None
