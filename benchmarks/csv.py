@@ -34,7 +34,8 @@ def read_with_recmill(path: Path, schema: Schema, threads: int) -> Arrays:
     """Our kernel; opening a quoted file includes the pass that looks for line breaks inside quotes."""
     reader = TextReader(schema, Encoding(category_missing="value_zero"), PUBLISHED_TABLE_ROWS)
     with closing(open_source(path, schema)) as source:
-        return Arrays(*read_all(reader, [source.whole()], threads=threads).columns)
+        columns = read_all(reader, [source.whole()], threads=threads).columns
+        return Arrays(columns.dense, columns.ids, columns.labels)
 
 
 def read_with_polars(path: Path) -> Arrays:

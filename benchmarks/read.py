@@ -50,7 +50,7 @@ def read_with_recmill(path: Path, threads: int) -> Arrays:
     source = Source(path)
     columns = read_all(reader, [source.whole()], threads=threads).columns
     source.close()
-    return Arrays(*columns)
+    return Arrays(*columns[:3])
 
 
 def read_with_polars(path: Path) -> Arrays:
@@ -86,7 +86,7 @@ def look_up_with_recmill(path: Path, vocabulary: Vocabulary, threads: int) -> Ar
     encoding = Encoding(category="vocabulary", category_missing="value_zero")
     reader = TextReader(CRITEO, encoding, vocabulary.table_rows, vocabulary=vocabulary)
     with closing(Source(path)) as source:
-        return Arrays(*read_all(reader, [source.whole()], threads=threads).columns)
+        return Arrays(*read_all(reader, [source.whole()], threads=threads).columns[:3])
 
 
 def mapping_frames(path: Path) -> dict[str, pl.DataFrame]:

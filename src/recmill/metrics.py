@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.jit import njit
+from recmill.weighted_metrics import WeightedRows
 
 Keys = NDArray[np.uint32]
 
@@ -82,9 +83,12 @@ class ClickMetrics:
         self._file: _SpillFile | None = None
         self._click_runs: list[_Run] = []
         self._other_runs: list[_Run] = []
+        self._weighted: WeightedRows | None = None
 
-    def update(self, logits: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
-        """Take some rows: logits, and labels of 0 or 1."""
+    def update(
+        self, logits: NDArray[np.float32], labels: NDArray[np.float32], weights: NDArray[np.float32] | None = None
+    ) -> None:
+        """Take some rows: logits, labels of 0 or 1, and how much each counts, of all rows or of none."""
         if logits.ndim != 1 or logits.shape != labels.shape:
             raise ValueError(
                 f"logits of shape {logits.shape} and labels of shape {labels.shape} are not equally long rows"
@@ -96,6 +100,9 @@ class ClickMetrics:
                 f"row {rejected} has logit {logits[rejected]} and label {labels[rejected]}; "
                 "a logit is a number or an infinity, a label 0 or 1"
             )
+        if weights is not None:
+            self._weighted = self._weighted or WeightedRows()
+            self._weighted.add(logits, labels, weights)
         start = 0
         while start < len(logits):
             stop = start + self._make_room(len(logits) - start)
@@ -118,19 +125,25 @@ class ClickMetrics:
         self._click_runs += other._click_runs
         self._other_runs += other._other_runs
         self._sums = self._sums.plus(other._sums)
+        if other._weighted:
+            self._weighted = self._weighted or WeightedRows()
+            self._weighted.merge(other._weighted)
 
     def result(self) -> ClickResult:
         """The metrics of all rows so far; more may follow."""
-        num_rows, num_clicks, num_right, loss, predicted = self._sums
-        entropy = _entropy(num_clicks / num_rows) if num_rows else 0.0
+        rows, clicks, right, loss, predicted = map(float, self._sums)
+        if (weighted := self._weighted) is not None:
+            rows, clicks, right = weighted.total, weighted.clicks, weighted.right
+            loss, predicted = weighted.loss, weighted.predicted
+        entropy = _entropy(clicks / rows) if rows else 0.0
         return ClickResult(
-            auroc=self._auroc(),
-            logloss=loss / num_rows if num_rows else None,
-            normalised_entropy=loss / num_rows / entropy if entropy else None,
-            calibration=predicted / num_clicks if num_clicks else None,
-            accuracy=num_right / num_rows if num_rows else None,
-            num_rows=num_rows,
-            num_clicks=num_clicks,
+            auroc=weighted.auroc() if weighted else self._auroc(),
+            logloss=loss / rows if rows else None,
+            normalised_entropy=loss / rows / entropy if entropy else None,
+            calibration=predicted / clicks if clicks else None,
+            accuracy=right / rows if rows else None,
+            num_rows=self._sums.num_rows,
+            num_clicks=self._sums.num_clicks,
         )
 
     @property

@@ -234,6 +234,8 @@ class Group:
         if self.world.size == 1:
             return values
         counts = self.stack(np.array([len(values)])).ravel()
+        if not counts.any():
+            return values
         padded = np.zeros((counts.max(), *values.shape[1:]), values.dtype)
         padded[: len(values)] = values
         stacked = self.stack(padded)

@@ -94,7 +94,8 @@ def test_a_bad_row_stops_a_run_with_its_place_or_is_counted(
     rows[122][1] = b""
     path = write_parquet(days / "day_0.parquet", to_table(rows))
     words = ["--data", str(days), "--schema", str(tmp_path / "shop.toml")]
-    place = f"{path}, row 123: column clicked holds 'null': a label is 0 or 1"
+    place = f"{path}, row 123: column clicked holds 'null': a label is 0 or 1; "
+    place += "of others the schema says which are positive (positive = ...)"
     for verb in (
         ["audit", *words, "--bad-rows", "fail"],
         ["prepare", *words, "--out", str(tmp_path / "rows")],

@@ -13,7 +13,7 @@ from recmill.data.stream.text_reader import TextReader
 from recmill.data.text.fields import RawColumns, Workspace
 from recmill.data.text.kernel import new_workspace
 from recmill.data.text.reference import Row, read_row
-from recmill.settings.columns import ROLE_KINDS, Column, Schema
+from recmill.settings.columns import ROLE_KINDS, Column, Kind, Schema
 from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.data import BadRowPolicy
 from recmill.settings.encoding import Encoding
@@ -24,6 +24,13 @@ def schema_of(*columns: Column, separator: str = ",", name: str = "small") -> Sc
 
 
 LABEL = Column(name="clicked", role="label", kind="int")
+ANSWER = Column(
+    name="answer", role="label", kind="string", positive=("yes", "buy", 3, "longer than thirty-two bytes by far")
+)
+STARS = Column(name="stars", role="label", kind="float", positive=">= 4")
+BOUGHT = Column(name="bought", role="label", kind="int", positive=(2, 12345678901234567, -1))
+WEIGHT = Column(name="weight", role="weight", kind="float")
+TIMES = Column(name="times", role="weight", kind="int")
 PRICE = Column(name="price", role="dense", kind="float")
 COUNT = Column(name="count", role="dense", kind="int")
 CITY = Column(name="city", role="category", kind="string")
@@ -40,16 +47,44 @@ SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, P
 ENDING_IN_TEXT = [schema_of(LABEL, SHOP, last, name=f"last-{last.name}") for last in (PRICE, CITY, NOTE)]
 QUOTED = MIXED.with_({"name": "quoted", "quoted": True})
 SEVERAL = schema_of(LABEL, TAGS, DEVICE, DEVICES, COUNT, SHOPS, CITY, name="several")
-FIXED_SCHEMAS = [CRITEO, MIXED, UNLABELLED, CRITEO_UNLABELLED, QUOTED, SEVERAL, *SINGLE, *ENDING_IN_TEXT]
+RULED = [schema_of(COUNT, label, CITY, name=f"label-{label.name}") for label in (ANSWER, STARS, BOUGHT)]
+WEIGHTED = [schema_of(CITY, LABEL, weight, COUNT, name=f"weight-{weight.name}") for weight in (WEIGHT, TIMES)]
+FIXED_SCHEMAS = [
+    *WEIGHTED,
+    CRITEO,
+    MIXED,
+    UNLABELLED,
+    CRITEO_UNLABELLED,
+    QUOTED,
+    SEVERAL,
+    *SINGLE,
+    *ENDING_IN_TEXT,
+    *RULED,
+]
+
+_POSITIVES = {
+    "int": (None, 1, (0, 3), ">= 2", "< -5"),
+    "float": (0.5, "-3", ("5", 0.25, 7), ">.5", "<= 0"),
+    "string": ("Oslo", ("a",), ("a", 0, 7), "é"),
+}
+
+ONLY_ONE = ("label", "weight")
+
+
+def _label_of(draw: st.DrawFn, name: str, kind: Kind | None) -> Column:
+    return Column(name=name, role="label", kind=kind, positive=draw(st.sampled_from(_POSITIVES[str(kind)])))
 
 
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     """Any few columns, at most one of them a label."""
     pairs = draw(st.lists(st.sampled_from(list(ROLE_KINDS)), min_size=1, max_size=6))
-    label_at = next((i for i, (role, _) in enumerate(pairs) if role == "label"), None)
-    kept = [pair for i, pair in enumerate(pairs) if pair[0] != "label" or i == label_at]
-    columns = [Column(name=f"c{i}", role=role, kind=kind) for i, (role, kind) in enumerate(kept)]
+    roles = [role for role, _ in pairs]
+    kept = [(role, kind) for i, (role, kind) in enumerate(pairs) if role not in ONLY_ONE or role not in roles[:i]]
+    columns = [
+        _label_of(draw, f"c{i}", kind) if role == "label" else Column(name=f"c{i}", role=role, kind=kind)
+        for i, (role, kind) in enumerate(kept)
+    ]
     several = {"inner_separator": draw(st.sampled_from("^~")), "max_values": draw(st.integers(1, 4))}
     columns = [c.with_(several) if c.role == "category" and draw(st.booleans()) else c for c in columns]
     schema = schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
@@ -85,7 +120,15 @@ _STRINGS = (
 
 _FIELDS: dict[tuple[str, str | None], tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]] = {
     # plain; right but not for the kernel; wrong
-    ("label", "int"): ((b"0", b"1"), (), (b"", b"2", b"-", b"00", b"1.0", b"true")),
+    ("label", "int"): (
+        (b"0", b"1", b"1"),
+        (b"true", b"False", b"TRUE", b"fALSE"),
+        (b"", b"2", b"-", b"00", b"1.0", b"tru"),
+    ),
+    ("label", "float"): (_FLOATS, _WIDE_FLOATS, (b"", b".", b"nan", b"yes")),
+    ("label", "string"): ((*_STRINGS, b"yes", b"buy", b"3"), (), (b"", b"\0")),
+    ("weight", "int"): ((b"0", b"7", b"12345678", b"-0"), (b"1234567890123456789",), (b"", b"-1", b"1.5", b"9" * 19)),
+    ("weight", "float"): ((b"0", b"0.5", b"3", b"-0.0"), (b"1e5", b"1e-400"), (b"", b"-1", b"1e39", b"nan", b"inf")),
     ("dense", "int"): (_INTEGERS, _WIDE_INTEGERS, (b"--1", b"1.5", b"+1", b"-", b"9" * 19, b"-9223372036854775808")),
     ("dense", "float"): (_FLOATS, _WIDE_FLOATS, (b".", b"-", b"inf", b"nan", b"1e999", b"1e", b"0x1p3", b"1.2.3")),
     ("category", "hex"): (
@@ -101,7 +144,7 @@ _FIELDS: dict[tuple[str, str | None], tuple[tuple[bytes, ...], tuple[bytes, ...]
 
 def plain_field(random: Random, column: Column) -> bytes:
     """A field that the kernel accepts."""
-    may_be_missing = column.role != "label"
+    may_be_missing = column.role not in ONLY_ONE
     if may_be_missing and random.random() < 0.15:
         return b""
     if column.inner_separator is not None:
@@ -109,7 +152,7 @@ def plain_field(random: Random, column: Column) -> bytes:
         return inner.join(plain_field(random, alone).replace(inner, b"_") for _ in range(random.randrange(6)))
     if column.kind == "hex" and random.random() < 0.7:
         return b"%08x" % random.getrandbits(32)
-    if column.kind == "int" and column.role != "label" and random.random() < 0.5:
+    if column.kind == "int" and column.role not in ONLY_ONE and random.random() < 0.5:
         return b"%d" % random.randint(-(10 ** random.randint(0, 16)) + 1, 10 ** random.randint(0, 16) - 1)
     return random.choice(_FIELDS[column.role, column.kind][0])
 
@@ -193,7 +236,7 @@ def accepted_rows(text: bytes, schema: Schema) -> list[Row]:
 def workspace(schema: Schema, num_rows: int) -> Workspace:
     """Room for raw rows, filled with what no row holds."""
     widths = len(schema.dense_names), schema.num_slots, len(schema.columns)
-    work = new_workspace(num_rows, *widths, quoted=schema.quoted)
+    work = new_workspace(num_rows, *widths, quoted=schema.quoted, has_weight=schema.has_weight)
     work.raw.numbers[:], work.raw.values[:] = 77.0, 77
     return work
 
@@ -203,11 +246,14 @@ def raw_columns(schema: Schema, rows: list[Row]) -> RawColumns:
         np.zeros(len(rows), np.float32),
         np.zeros((len(rows), len(schema.dense_names))),
         np.zeros((len(rows), schema.num_slots), np.uint64),
+        np.zeros(len(rows) if schema.has_weight else 0, np.float32),
     )
     for at, row in enumerate(rows):
         raw.labels[at] = row.label
         raw.numbers[at] = row.numbers
         raw.values[at] = row.values
+        if schema.has_weight:
+            raw.weights[at] = row.weight
     return raw
 
 
@@ -221,6 +267,7 @@ def assert_same_raw(actual: RawColumns, expected: RawColumns) -> None:
     np.testing.assert_array_equal(actual.labels, expected.labels)
     np.testing.assert_array_equal(bits(actual.numbers), bits(expected.numbers))
     np.testing.assert_array_equal(actual.values, expected.values)
+    np.testing.assert_array_equal(actual.weights, expected.weights)
 
 
 def text_reader(schema: Schema, bad_rows: BadRowPolicy = "fail", encoding: Encoding | None = None) -> TextReader:

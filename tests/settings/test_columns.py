@@ -12,7 +12,7 @@ from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.tree import from_tree
 from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, SEVERAL, UNLABELLED, schema_of
 
-ROLES: tuple[Role, ...] = ("label", "dense", "category", "ignored")
+ROLES: tuple[Role, ...] = ("label", "weight", "dense", "category", "ignored")
 KINDS: tuple[Kind | None, ...] = ("int", "float", "hex", "string", None)
 
 
@@ -21,13 +21,15 @@ def test_every_role_has_its_kinds_and_no_others() -> None:
     for role in ROLES:
         for kind in KINDS:
             try:
-                Column(name="x", role=role, kind=kind)
+                positive = 1 if role == "label" and kind in ("float", "string") else None
+                Column(name="x", role=role, kind=kind, positive=positive)
             except ConfigError as error:
                 assert str(error).startswith(f"column x: a {role} cannot be of kind {kind}; choose from [")  # noqa: PT017
             else:
                 accepted.add((role, kind))
     assert accepted == set(ROLE_KINDS) == set(KERNEL_KINDS)
-    assert len(set(KERNEL_KINDS.values())) == len(KERNEL_KINDS)
+    kernel_kinds = [kind for (role, _), kind in KERNEL_KINDS.items() if role not in ("label", "weight")]
+    assert len(set(kernel_kinds)) == len(kernel_kinds)
 
 
 def test_a_wrong_kind_is_answered_with_the_right_ones() -> None:
@@ -78,11 +80,15 @@ def test_columns_are_listed_by_role_in_file_order() -> None:
     assert UNLABELLED.category_names == ("city", "device", "shop")
 
 
+def _runs(schema: Schema) -> list[fields.FieldRun]:
+    return [fields.FieldRun._make([*run[:5].tolist(), run[5:]]) for run in layout_of(schema).runs]
+
+
 def test_the_layout_names_every_column_to_the_kernel() -> None:
     layout = layout_of(MIXED)
     assert layout.separator == ord(",")
     assert layout.num_fields == len(MIXED.columns)
-    runs = [fields.FieldRun(*run) for run in layout.runs.tolist()]
+    runs = _runs(MIXED)
     assert [field for run in runs for field in range(run.place, run.place + run.end - run.first)] == list(range(7))
     kinds = [run.kind for run in runs for _ in range(run.first, run.end)]
     assert kinds == [
@@ -164,7 +170,7 @@ def test_text_needs_a_separator_and_an_unknown_format_is_refused() -> None:
 def test_slots_are_counted_and_laid_out_side_by_side() -> None:
     assert [column.num_slots for column in SEVERAL.columns] == [0, 3, 1, 4, 0, 2, 1]
     assert SEVERAL.num_slots == 11
-    runs = [fields.FieldRun(*run) for run in layout_of(SEVERAL).runs.tolist()]
+    runs = _runs(SEVERAL)
     categories = [run for run in runs if run.kind not in (fields.LABEL, fields.INT_NUMBER)]
     assert [(run.first, run.end) for run in categories] == [(0, 3), (3, 4), (4, 8), (8, 10), (10, 11)]
     assert [run.place for run in runs] == list(range(7))

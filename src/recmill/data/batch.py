@@ -10,12 +10,19 @@ from numpy.typing import NDArray
 # Legend: B rows, D dense columns, S slots: one for each category column, more for those of several values.
 
 
+NO_WEIGHTS = np.empty(0, np.float32)
+
+
 class Columns(NamedTuple):
-    """Encoded rows: dense (B, D), ids (B, S) with −1 in slots that hold no value, labels (B)."""
+    """Encoded rows: dense (B, D), ids (B, S) with −1 in slots that hold no value, labels (B).
+
+    Weights are (B) if the schema has such a column, and otherwise empty: kernels take both.
+    """
 
     dense: NDArray[np.float32]
     ids: NDArray[np.int64]
     labels: NDArray[np.float32]
+    weights: NDArray[np.float32] = NO_WEIGHTS
 
     @property
     def num_rows(self) -> int:
@@ -24,15 +31,21 @@ class Columns(NamedTuple):
 
     def rows(self, start: int, stop: int) -> "Columns":
         """A view of some of the rows."""
-        return Columns(self.dense[start:stop], self.ids[start:stop], self.labels[start:stop])
+        return Columns._make(column[start:stop] for column in self)
+
+    def take(self, rows: NDArray[np.int64]) -> "Columns":
+        """Some of the rows, copied."""
+        weights = self.weights[rows] if len(self.weights) else self.weights
+        return Columns(self.dense[rows], self.ids[rows], self.labels[rows], weights)
 
 
-def empty_columns(num_rows: int, num_dense: int, num_slots: int) -> Columns:
+def empty_columns(num_rows: int, num_dense: int, num_slots: int, has_weight: bool = False) -> Columns:
     """Room for rows, not yet filled."""
     return Columns(
         np.empty((num_rows, num_dense), np.float32),
         np.empty((num_rows, num_slots), np.int64),
         np.empty(num_rows, np.float32),
+        np.empty(num_rows if has_weight else 0, np.float32),
     )
 
 
@@ -40,8 +53,7 @@ def join_columns(pieces: Sequence[Columns]) -> Columns:
     """The rows of all pieces, of which there is at least one, in their order."""
     if len(pieces) == 1:
         return pieces[0]
-    dense, ids, labels = zip(*pieces, strict=True)
-    return Columns(np.concatenate(dense), np.concatenate(ids), np.concatenate(labels))
+    return Columns._make(map(np.concatenate, zip(*pieces, strict=True)))
 
 
 class Cursor(NamedTuple):

@@ -142,7 +142,7 @@ def _split(line: bytes, schema: Schema) -> list[str]:
 
 
 def _without_label(column: Column) -> Column:
-    return Column(name=column.name, role="ignored") if column.role == "label" else column
+    return Column(name=column.name, role="ignored") if column.role in ("label", "weight") else column
 
 
 def _refuse_missing(path: Path, wanted: Sequence[str], names: Sequence[str]) -> None:

@@ -7,9 +7,10 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from recmill.errors import ConfigError
+from recmill.settings.labels import LabelRule, Positive, label_rule
 from recmill.settings.tree import Settings, from_tree, read_toml
 
-Role = Literal["label", "dense", "category", "ignored"]
+Role = Literal["label", "weight", "dense", "category", "ignored"]
 Kind = Literal["int", "float", "hex", "string"]
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
 CategoryTransform = Literal["modulo", "hash", "xxhash64"]
@@ -19,6 +20,10 @@ Format = Literal["text", "parquet"]
 # The roles and kinds that go together.
 ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
     ("label", "int"),
+    ("label", "float"),
+    ("label", "string"),
+    ("weight", "int"),
+    ("weight", "float"),
     ("dense", "int"),
     ("dense", "float"),
     ("category", "hex"),
@@ -28,6 +33,8 @@ ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
 )
 MAX_VALUES = 1024
 FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
+# Keys that columns did not always have: left out of hashes where they say nothing, so that old checkpoints fit.
+_YOUNGER_KEYS = ("positive",)
 
 
 class Column(Settings):
@@ -52,6 +59,10 @@ class Column(Settings):
         description="Of a category of several values: how many count, whose rows are summed.",
     )
 
+    positive: Positive | None = Field(
+        default=None, description="Of a label: the value or values that are positive, or a bound such as '>= 4'."
+    )
+
     def problems(self) -> Iterator[str]:
         """What makes no sense in this role."""
         if (self.role, self.kind) not in ROLE_KINDS:
@@ -65,7 +76,22 @@ class Column(Settings):
                 f"column {self.name}: inner_separator is {self.inner_separator!r} and max_values is not given; "
                 "a field of several values needs both"
             )
+        yield from self._problems_of_label()
         yield from self._problems_of_encoding()
+
+    def _problems_of_label(self) -> Iterator[str]:
+        yield from self._unless("positive", self.role == "label", "only a label is positive or negative")
+        if self.role == "label" and self.kind in ("float", "string") and self.positive is None:
+            example = '">= 4"' if self.kind == "float" else '"yes"'
+            yield (
+                f"column {self.name}: a label of kind {self.kind} needs to say what is positive, such as "
+                f"positive = {example}; without it a label is 0 or 1, of kind int"
+            )
+        if self.role == "label" and self.positive is not None:
+            try:
+                label_rule(self.positive, self.kind)
+            except ValueError as error:
+                yield f"column {self.name}: positive = {self.positive!r} does not go with kind {self.kind}: {error}"
 
     def _problems_of_encoding(self) -> Iterator[str]:
         encodings = {"dense": get_args(DenseTransform), "category": get_args(CategoryTransform)}.get(self.role, ())
@@ -84,6 +110,11 @@ class Column(Settings):
             yield from self._unless("missing", self.missing in stand_ins, choices)
 
     @property
+    def label_rule(self) -> LabelRule | None:
+        """Which fields are positive; None of a label that is 0 or 1."""
+        return None if self.positive is None else label_rule(self.positive, self.kind)
+
+    @property
     def is_several(self) -> bool:
         """Whether a field holds several values."""
         return self.max_values is not None
@@ -92,6 +123,11 @@ class Column(Settings):
     def num_slots(self) -> int:
         """How many ids a row has for this column."""
         return (self.max_values or 1) if self.role == "category" else 0
+
+    def facts(self) -> dict[str, Any]:
+        """Plain data that tells columns apart; what a column does not say of labels is left out, as it always was."""
+        told = self.model_dump(mode="json")
+        return {key: value for key, value in told.items() if value is not None or key not in _YOUNGER_KEYS}
 
     @property
     def value_bits(self) -> int:
@@ -130,8 +166,9 @@ class Schema(Settings):
         names = [column.name for column in self.columns]
         if twice := {name for name in names if names.count(name) > 1}:
             yield f"schema {self.name} names {', '.join(sorted(twice))} more than once"
-        if len(self._names("label")) > 1:
-            yield f"schema {self.name} has several labels: {', '.join(self._names('label'))}"
+        for role in ("label", "weight"):
+            if len(self._names(role)) > 1:
+                yield f"schema {self.name} has several {role}s: {', '.join(self._names(role))}"
 
     def _problems_of_format(self) -> Iterator[str]:
         if self.format != "text":
@@ -168,6 +205,11 @@ class Schema(Settings):
     def has_label(self) -> bool:
         """Whether rows say what happened; rows to be scored do not."""
         return bool(self._names("label"))
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether rows say how much they count."""
+        return bool(self._names("weight"))
 
     @property
     def dense_names(self) -> tuple[str, ...]:

@@ -175,7 +175,7 @@ class DataConfig(Settings):
     @property
     def rows_hash(self) -> str:
         """Of the columns of the rows and the sizes of their tables."""
-        columns = [column.model_dump(mode="json") for column in self.schema_of_rows.columns]
+        columns = [column.facts() for column in self.schema_of_rows.columns]
         facts = json.dumps([columns, self.num_table_rows, self.slots_per_column])
         return hashlib.sha256(facts.encode()).hexdigest()
 

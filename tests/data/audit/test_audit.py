@@ -128,7 +128,9 @@ def test_bad_lines_are_named_by_file_and_line_the_first_ten_of_them(
     report = audit_files(AuditInput((files["a"],), (files["b"],), MIXED), Limits())
     assert report.bad.count == 21
     assert [line.partition(": ")[0] for line in report.bad.first] == [f"{files['a']}:{20 * i}" for i in range(1, 11)]
-    assert report.bad.first[0].endswith("column clicked holds '2': a label is 0 or 1")
+    assert report.bad.first[0].endswith(
+        "column clicked holds '2': a label is 0 or 1; of others the schema says which are positive (positive = ...)"
+    )
     assert report.train.num_rows == 380
     assert "21 bad lines" in report.notes
     with pytest.raises(BadRowError, match=r"a:20: column clicked holds '2'.*pass --bad-rows skip"):

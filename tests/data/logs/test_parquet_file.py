@@ -167,10 +167,26 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 MARK = -9223372036854775806
 CODES = Column(name="codes", role="category", kind="int", max_values=2)
 BAD_CELLS: list[tuple[Column, pa.Array, str]] = [
-    (LABEL, pa.array([1, None]), "column clicked holds 'null': a label is 0 or 1"),
-    (LABEL, pa.array([1, 2], pa.int8()), "column clicked holds '2': a label is 0 or 1"),
-    (LABEL, pa.array([1.0, 0.5]), "column clicked holds '0.5': a label is 0 or 1"),
-    (LABEL, pa.array([1.0, np.nan]), "column clicked holds 'nan': a label is 0 or 1"),
+    (
+        LABEL,
+        pa.array([1, None]),
+        "column clicked holds 'null': a label is 0 or 1; of others the schema says which are positive (positive = ...)",
+    ),
+    (
+        LABEL,
+        pa.array([1, 2], pa.int8()),
+        "column clicked holds '2': a label is 0 or 1; of others the schema says which are positive (positive = ...)",
+    ),
+    (
+        LABEL,
+        pa.array([1.0, 0.5]),
+        "column clicked holds '0.5': a label is 0 or 1; of others the schema says which are positive (positive = ...)",
+    ),
+    (
+        LABEL,
+        pa.array([1.0, np.nan]),
+        "column clicked holds 'nan': a label is 0 or 1; of others the schema says which are positive (positive = ...)",
+    ),
     (PRICE, pa.array([1.0, -np.inf]), "column price holds '-inf': not a finite decimal number"),
     (COUNT, pa.array([1, 1 << 63], pa.uint64()), "column count holds '9223372036854775808': not an integer of 64 bits"),
     (SHOP, pa.array([1, -(1 << 63)]), "column shop holds '-9223372036854775808': not an integer of 64 bits"),
@@ -243,7 +259,7 @@ OTHER_TYPES: list[tuple[Column, pa.DataType, str]] = [
     (PRICE, pa.decimal128(9, 2), f"decimal128(9, 2), which .* cast it to a number, .*{IGNORE}"),
     (PRICE, pa.struct([("a", pa.int8())]), f"struct<a: int8>, which .*{IGNORE}"),
     (PRICE, pa.string(), f"string, which .*; cast it when the file is written, {IGNORE}"),
-    (LABEL, pa.string(), f"string, which .*; cast it when the file is written, {IGNORE}"),
+    (LABEL, pa.string(), 'string, which .*; set kind = "string", and what is positive'),
     (COUNT, pa.float64(), 'double, which .* as a dense column of kind int; set kind = "float"'),
     (CITY, pa.int32(), 'int32, which .*; set kind = "int"'),
     (SHOP, pa.float64(), f"double, which .*; cast it when the file is written, {IGNORE}"),

@@ -10,7 +10,7 @@ from recmill.data.batch import Columns
 from recmill.data.prepared.npy import NpyLayout
 from recmill.data.prepared.shuffle import Scatter, place_ranges, read_bucket, row_dtype
 
-LAYOUT = NpyLayout(2, 3)
+LAYOUT = NpyLayout(2, 3, has_weight=True)
 ROWS = 500
 
 
@@ -20,6 +20,7 @@ def _rows(start: int, stop: int) -> Columns:
         np.stack([numbers, -numbers], 1).astype(np.float32),
         np.stack([numbers * 3, numbers * 5, numbers * 7], 1),
         (numbers % 2).astype(np.float32),
+        (numbers / 8).astype(np.float32),
     )
 
 

@@ -84,7 +84,7 @@ def _parse(
         raw = work.raw
         assert 0 <= count <= room
         assert start <= at <= stop
-        taken.append(RawColumns(raw.labels[:count], raw.numbers[:count], raw.values[:count]))
+        taken.append(raw.rows(0, count))
         if status == FULL:
             assert began < at < stop
         elif status == ODD_LINE:
@@ -92,8 +92,7 @@ def _parse(
             odd.append(line)
             at += len(line) + 1
     assert at == stop
-    labels, numbers, values = ([raw[i] for raw in taken] for i in range(3))
-    return RawColumns(np.concatenate(labels), np.concatenate(numbers), np.concatenate(values)), odd
+    return RawColumns._make(map(np.concatenate, zip(*taken, strict=True))), odd
 
 
 def _assert_kernel_agrees(buffer: NDArray[np.uint8], start: int, stop: int, schema: Schema, room: int) -> None:

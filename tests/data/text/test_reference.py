@@ -23,7 +23,7 @@ GOOD_MIXED = b"1,0.5,Oslo,42,anything,0badf00d,7"
 NOT_INT = "not an integer of 64 bits"
 NOT_HEX = "a category of this kind is exactly 8 hexadecimal digits"
 NOT_FLOAT = "not a finite decimal number"
-NOT_LABEL = "a label is 0 or 1"
+NOT_LABEL = "a label is 0 or 1; of others the schema says which are positive (positive = ...)"
 NUL = "a NUL byte; is the file binary or damaged?"
 WAY_OUT = "(fix the file, or pass --bad-rows skip to count such rows and go on)"
 

@@ -128,3 +128,29 @@ def test_a_row_of_a_short_batch_weighs_as_much_as_any_other(micro_batches: int, 
         torch.testing.assert_close(two - before, one - before, rtol=0.02, atol=1e-6)
     for spec in whole.tables.specs:
         np.testing.assert_allclose(halves.tables.weights(spec.name), whole.tables.weights(spec.name), atol=1e-5)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_integer_weights_are_rows_repeated(micro_batches: int, resolve: Resolve) -> None:
+    """One step of a batch of weighted rows and one of a batch with each row so often end with the same weights."""
+    config = resolve(
+        *("tables.kind=sgd", "dense.kind=sgd", "tables.lr=0.5", "dense.lr=0.25"),
+        f"update.micro_batches={micro_batches}",
+    )
+    weighted, repeated = assemble(config), assemble(config)
+    columns = first_batch(weighted).columns
+    times = np.random.default_rng(0).integers(0, 4, columns.num_rows)
+    global_batch = config.data.global_batch
+    rows = np.resize(np.arange(columns.num_rows), global_batch)  # short batches take short steps; these are full
+    heavy = columns.take(rows)._replace(weights=np.resize(times, global_batch).astype(np.float32))
+    losses = [
+        take_step(weighted, Batch(heavy, Position(())), 0),
+        take_step(repeated, Batch(columns.take(np.repeat(rows, np.resize(times, global_batch))), Position(())), 0),
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for spec in weighted.tables.specs:
+        np.testing.assert_allclose(
+            weighted.tables.weights(spec.name), repeated.tables.weights(spec.name), rtol=1e-4, atol=1e-6
+        )
+    for one, other in zip(weighted.model.parameters(), repeated.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

@@ -48,3 +48,5 @@ def encode_rows(raw: RawColumns, num_rows: int, encoder: RowEncoder, out: Column
     else:
         encode_categories(raw.values[:num_rows], encoder.categories, out.ids[at : at + num_rows])
     out.labels[at : at + num_rows] = raw.labels[:num_rows]
+    if len(out.weights):
+        out.weights[at : at + num_rows] = raw.weights[:num_rows]

@@ -45,7 +45,13 @@ class DecodedRows(NamedTuple):
     def without_bad(self) -> RawColumns:
         """The good rows, copied."""
         kept = self.flaws == 0
-        return RawColumns(self.raw.labels[kept], self.raw.numbers[kept], self.raw.values[kept])
+        weights = self.raw.weights
+        return RawColumns(
+            self.raw.labels[kept],
+            self.raw.numbers[kept],
+            self.raw.values[kept],
+            weights[kept] if len(weights) else weights,
+        )
 
 
 class ParquetSource:
@@ -57,7 +63,7 @@ class ParquetSource:
         self.path, self._schema = path, schema
         self._log = ParquetLog(path, schema)
         self.num_rows = self._log.num_rows
-        self.row_bytes = 4 + 2 + 8 * len(schema.dense_names) + 8 * schema.num_slots
+        self.row_bytes = 4 + 2 + 4 * schema.has_weight + 8 * len(schema.dense_names) + 8 * schema.num_slots
         self._locks = [threading.Lock() for _ in range(self._log.num_groups)]
         self._is_decoded = [False] * self._log.num_groups
         self._lock = threading.Lock()
@@ -92,20 +98,21 @@ class ParquetSource:
                 self._map = _new_scratch(self.path, max(1, self.num_rows * self.row_bytes))
                 shapes = self._shapes()
                 ends = np.cumsum([np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape in shapes])
-                values, numbers, labels, flaws = (
+                values, numbers, labels, weights, flaws = (
                     np.frombuffer(self._map, kind, int(np.prod(shape)), start).reshape(shape)
                     for (kind, shape), start in zip(shapes, [0, *ends.tolist()[:-1]], strict=True)
                 )
-                self._rows = DecodedRows(RawColumns(labels, numbers, values), flaws)
+                self._rows = DecodedRows(RawColumns(labels, numbers, values, weights), flaws)
             return self._rows
 
     def _shapes(self) -> list[tuple[type[np.generic], tuple[int, ...]]]:
-        """Of values, numbers, labels and flaws: the widest first, so that all are aligned."""
+        """Of values, numbers, labels, weights if there are any, and flaws: the widest first, so all are aligned."""
         n, schema = self.num_rows, self._schema
         return [
             (np.uint64, (n, schema.num_slots)),
             (np.float64, (n, len(schema.dense_names))),
             (np.float32, (n,)),
+            (np.float32, (n if schema.has_weight else 0,)),
             (np.uint16, (n,)),
         ]
 
@@ -138,7 +145,9 @@ class ParquetSource:
     def _advise(self, advice: int, start: int, stop: int) -> None:
         """Of the pages that lie within the rows, in each of the arrays."""
         offset = 0
-        for kind, (_, *widths) in self._shapes():
+        for kind, (num_rows, *widths) in self._shapes():
+            if num_rows == 0:
+                continue
             row_bytes = np.dtype(kind).itemsize * int(np.prod(widths))
             first = -(-(offset + start * row_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
             last = (offset + stop * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE

@@ -32,6 +32,10 @@ READ_AS = {
 }
 TAKEN = {
     ("label", "int"): ("int", "float"),
+    ("label", "float"): ("int", "float"),
+    ("label", "string"): ("string", "int"),
+    ("weight", "int"): ("int",),
+    ("weight", "float"): ("int", "float"),
     ("dense", "int"): ("int",),
     ("dense", "float"): ("int", "float"),
     ("category", "int"): ("int", "string"),
@@ -89,7 +93,7 @@ def _way_out(found: CellType, column: Column) -> str | None:
         return None
     kinds = [kind for role, kind in ROLE_KINDS if role == column.role and found.read_as in TAKEN[role, str(kind)]]
     if kinds:
-        return f'set kind = "{kinds[0]}"'
+        return f'set kind = "{kinds[0]}"' + (", and what is positive" if column.role == "label" else "")
     return 'cast it when the file is written, or set role = "ignored"'
 
 

@@ -24,8 +24,8 @@ CHUNK_BYTES = 8 << 20
 def read_raw(segment: RawSegment, schema: Schema) -> RawChunk:
     """The rows of a segment, each column in one piece of memory, and the first of its bad lines."""
     chunk = FORMATS[schema.format].read(segment, schema)
-    labels, numbers, values = chunk.raw
-    return replace(chunk, raw=RawColumns(labels, _by_column(numbers), _by_column(values)))
+    labels, numbers, values, weights = chunk.raw
+    return replace(chunk, raw=RawColumns(labels, _by_column(numbers), _by_column(values), weights))
 
 
 def _by_column(array: NDArray[N]) -> NDArray[N]:

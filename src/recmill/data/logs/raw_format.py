@@ -152,6 +152,7 @@ def empty_raw(num_rows: int, schema: Schema) -> RawColumns:
         np.zeros(num_rows, np.float32),
         np.empty((num_rows, len(schema.dense_names)), order="F"),
         np.empty((num_rows, schema.num_slots), np.uint64, order="F"),
+        np.empty(num_rows if schema.has_weight else 0, np.float32),
     )
 
 

@@ -57,9 +57,18 @@ def read_lines(segment: Segment, schema: Schema, sink: RowSink, first_row: int =
     return row, num_bad
 
 
+def put_row(found: Row, out: RawColumns, row: int) -> None:
+    """Write a row that the slow parser has read to its place."""
+    out.labels[row], out.numbers[row], out.values[row] = found.label, found.numbers, found.values
+    if len(out.weights):
+        out.weights[row] = found.weight
+
+
 @njit(nogil=True, cache=True)
 def _copy_rows(raw: RawColumns, num_rows: int, out: RawColumns, at: int) -> None:
     out.labels[at : at + num_rows] = raw.labels[:num_rows]
+    if len(raw.weights):
+        out.weights[at : at + num_rows] = raw.weights[:num_rows]
     for column in range(out.numbers.shape[1]):
         for row in range(num_rows):
             out.numbers[at + row, column] = raw.numbers[row, column]
@@ -130,7 +139,7 @@ class TextFormat:
             return reached
 
         def put(found: Row, row: int) -> None:
-            room.labels[row], room.numbers[row], room.values[row] = found.label, found.numbers, found.values
+            put_row(found, room, row)
 
         def reject(found: BadRow, line: int, _at: int) -> None:
             if max_bad is None or len(bad) < max_bad:
@@ -149,4 +158,4 @@ def _count_room(segment: Segment, schema: Schema) -> int:
 
 def _workspace(schema: Schema) -> Workspace:
     widths = len(schema.dense_names), schema.num_slots, len(schema.columns)
-    return new_workspace(WORKSPACE_ROWS, *widths, quoted=schema.quoted)
+    return new_workspace(WORKSPACE_ROWS, *widths, quoted=schema.quoted, has_weight=schema.has_weight)

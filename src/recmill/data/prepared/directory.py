@@ -60,7 +60,7 @@ class Facts:
             "clicks": self.num_clicks,
             "skipped_rows": self.num_skipped,
             "table_rows": list(self.table_rows),
-            "layout": asdict(self.layout),
+            "layout": self.layout.to_json(),
             "multi_hot": asdict(self.multi_hot) if self.multi_hot else None,
             "encoding": self.encoding.model_dump(mode="json", exclude_none=True),
             "schema": self.schema.model_dump(mode="json", exclude_none=True),
@@ -191,7 +191,8 @@ class RowReader:
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this layout, not yet filled."""
-        return empty_columns(num_rows, self._layout.num_dense, self._layout.num_slots)
+        layout = self._layout
+        return empty_columns(num_rows, layout.num_dense, layout.num_slots, layout.has_weight)
 
     def read(self, segments: Sequence[RowSegment]) -> Block:
         """The rows of some segments, in their order."""
@@ -219,7 +220,7 @@ class Prepared:
         if self.facts.multi_hot:
             return MultiHotTable(self.directory, name, self.facts.multi_hot.sizes, access)
         if self.facts.store == "npy":
-            return NpyTable(self.directory, name, access)
+            return NpyTable(self.directory, name, access, self.facts.layout.kinds)
         from recmill.data.prepared.parquet import ParquetTable  # pyarrow is heavy
 
         return ParquetTable(self.directory / name, self.facts.layout, in_memory=access == "memory")

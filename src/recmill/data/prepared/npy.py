@@ -1,17 +1,20 @@
-"""TorchRec's three arrays per file: NAME_dense.npy float32, NAME_sparse.npy int32 or int64, NAME_labels.npy int32."""
+"""TorchRec's three arrays per file: NAME_dense.npy float32, NAME_sparse.npy int32 or int64, NAME_labels.npy int32.
+
+Rows that have weights have a fourth: NAME_weights.npy float32.
+"""
 
 import io
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.batch import Columns
+from recmill.data.batch import NO_WEIGHTS, Columns
 from recmill.errors import DataError
 from recmill.files import write_at
 from recmill.settings.data import Access
@@ -27,31 +30,39 @@ class NpyLayout:
     num_dense: int
     num_slots: int
     ids_dtype: Literal["int32", "int64"] = "int32"
+    has_weight: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The arrays of one name."""
+        return (*KINDS, "weights") if self.has_weight else KINDS
 
     def shape(self, kind: str, num_rows: int) -> tuple[int, int]:
-        """Of one of the three arrays."""
-        return num_rows, {"dense": self.num_dense, "sparse": self.num_slots, "labels": 1}[kind]
+        """Of one of the arrays."""
+        return num_rows, {"dense": self.num_dense, "sparse": self.num_slots, "labels": 1, "weights": 1}[kind]
 
     def dtype(self, kind: str) -> np.dtype[Any]:
-        """Of one of the three arrays."""
-        return np.dtype({"dense": "<f4", "sparse": _IDS[self.ids_dtype], "labels": "<i4"}[kind])
+        """Of one of the arrays."""
+        return np.dtype({"dense": "<f4", "sparse": _IDS[self.ids_dtype], "labels": "<i4", "weights": "<f4"}[kind])
 
     @property
     def row_bytes(self) -> int:
-        """How much a row takes in all three files."""
-        return sum(self.shape(kind, 1)[1] * self.dtype(kind).itemsize for kind in KINDS)
+        """How much a row takes in all files."""
+        return sum(self.shape(kind, 1)[1] * self.dtype(kind).itemsize for kind in self.kinds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for a manifest; rows without weights do not mention them."""
+        return {key: value for key, value in asdict(self).items() if key != "has_weight" or value}
 
 
 class NpyFile:
-    """The three files of one name, or some of them, of a known length, written in any order by any thread."""
+    """The files of one name, or some of them, of a known length, written in any order by any thread."""
 
-    def __init__(
-        self, directory: Path, name: str, num_rows: int, layout: NpyLayout, kinds: Sequence[str] = KINDS
-    ) -> None:
+    def __init__(self, directory: Path, name: str, num_rows: int, layout: NpyLayout, kinds: Sequence[str] = ()) -> None:
         self._layout = layout
         self._files = dict[str, int]()
         self._starts = dict[str, int]()
-        for kind in kinds:
+        for kind in kinds or layout.kinds:
             header = npy_header(layout.dtype(kind), layout.shape(kind, num_rows))
             num_bytes = len(header) + num_rows * self._row_bytes(kind)
             descriptor = os.open(directory / f"{name}_{kind}.npy", os.O_RDWR | os.O_CREAT, 0o644)
@@ -62,7 +73,7 @@ class NpyFile:
 
     def write(self, first_row: int, columns: Columns) -> None:
         """Put rows where they belong."""
-        arrays = {"dense": columns.dense, "sparse": columns.ids, "labels": columns.labels}
+        arrays = {"dense": columns.dense, "sparse": columns.ids, "labels": columns.labels, "weights": columns.weights}
         for kind, descriptor in self._files.items():
             content = np.ascontiguousarray(arrays[kind], self._layout.dtype(kind))
             offset = self._starts[kind] + first_row * self._row_bytes(kind)
@@ -89,10 +100,10 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
 class NpyTable:
     """The rows of one name, read back: mapped, held in memory, or read from the file each time."""
 
-    def __init__(self, directory: Path, name: str, access: Access = "mapped") -> None:
+    def __init__(self, directory: Path, name: str, access: Access = "mapped", kinds: Sequence[str] = KINDS) -> None:
         self.path = directory / f"{name}_labels.npy"
         self._access = access
-        self._arrays = {kind: open_array(directory / f"{name}_{kind}.npy", access) for kind in KINDS}
+        self._arrays = {kind: open_array(directory / f"{name}_{kind}.npy", access) for kind in kinds}
         self.num_rows = len(self._arrays["labels"])
         for kind, array in self._arrays.items():
             if len(array) != self.num_rows:
@@ -106,7 +117,12 @@ class NpyTable:
             np.ascontiguousarray(dense, np.float32),
             np.ascontiguousarray(sparse, np.int64),
             np.ascontiguousarray(labels[:, 0], np.float32),
+            self._read_weights(start, stop),
         )
+
+    def _read_weights(self, start: int, stop: int) -> NDArray[np.float32]:
+        weights = self._arrays.get("weights")
+        return NO_WEIGHTS if weights is None else np.ascontiguousarray(weights[start:stop][:, 0], np.float32)
 
     def fetch(self, start: int, stop: int) -> None:
         """Ask the system to read some rows from the disk, without waiting for them."""

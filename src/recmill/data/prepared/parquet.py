@@ -20,15 +20,21 @@ ROW_GROUP_ROWS = 8192
 
 
 def column_names(layout: NpyLayout) -> list[str]:
-    """The label, the dense columns and the slots of categories."""
+    """The label, the dense columns, the slots of categories and the weight, if there is one."""
     dense = [f"I{i + 1}" for i in range(layout.num_dense)]
-    return ["label", *dense, *(f"C{i + 1}" for i in range(layout.num_slots))]
+    weight = ["weight"] if layout.has_weight else []
+    return ["label", *dense, *(f"C{i + 1}" for i in range(layout.num_slots)), *weight]
 
 
 def parquet_schema(layout: NpyLayout) -> pa.Schema:
     """The types of the columns."""
     ids = pa.int32() if layout.ids_dtype == "int32" else pa.int64()
-    types = [pa.float32(), *[pa.float32()] * layout.num_dense, *[ids] * layout.num_slots]
+    types = [
+        pa.float32(),
+        *[pa.float32()] * layout.num_dense,
+        *[ids] * layout.num_slots,
+        *[pa.float32()] * layout.has_weight,
+    ]
     return pa.schema([pa.field(n, t, nullable=False) for n, t in zip(column_names(layout), types, strict=True)])
 
 
@@ -50,6 +56,7 @@ class ParquetFileWriter:
             columns.labels,
             *(np.ascontiguousarray(column) for column in columns.dense.T),
             *(np.ascontiguousarray(column) for column in ids.T),
+            *([columns.weights] if self._layout.has_weight else []),
         ]
         self._waiting.append(pa.table([pa.array(a) for a in arrays], schema=parquet_schema(self._layout)))
         self._num_waiting += columns.num_rows
@@ -129,12 +136,15 @@ class ParquetTable:
 
     def _read_groups(self, first: int, end: int) -> Columns:
         table = self._file.read_row_groups(list(range(first, end)), use_threads=False)
-        columns = empty_columns(table.num_rows, self._layout.num_dense, self._layout.num_slots)
+        layout = self._layout
+        columns = empty_columns(table.num_rows, layout.num_dense, layout.num_slots, layout.has_weight)
         columns.labels[:] = table.column(0).to_numpy()
         for i in range(self._layout.num_dense):
             columns.dense[:, i] = table.column(1 + i).to_numpy()
         for i in range(self._layout.num_slots):
             columns.ids[:, i] = table.column(1 + self._layout.num_dense + i).to_numpy()
+        if layout.has_weight:
+            columns.weights[:] = table.column("weight").to_numpy()
         return columns
 
     def fetch(self, start: int, stop: int) -> None:

@@ -91,6 +91,12 @@ class PrepareJob:
                 "(data.multi_hot widens rows of any format when a model is trained)"
             )
 
+        if self.multi_hot is not None and self.schema.has_weight:
+            raise ConfigError(
+                f"--multi-hot writes npz archives, which hold no weights, and {self.schema} has a weight column: leave "
+                "out --multi-hot (data.multi_hot widens rows of any format when a model is trained), or the weights"
+            )
+
     @cached_property
     def preset(self) -> Preset:
         """The encoding."""
@@ -284,6 +290,7 @@ class _Preparation:
             len(job.schema.dense_names),
             job.schema.num_slots,
             "int32" if max(table_rows, default=0) <= np.iinfo(np.int32).max else "int64",
+            job.schema.has_weight,
         )
         shuffle = None
         if job.seed is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from recmill.data.batch import Columns
+from recmill.data.batch import NO_WEIGHTS, Columns
 from recmill.data.prepared.npy import NpyLayout
 from recmill.files import write_at
 from recmill.jit import njit, uint64
@@ -45,23 +45,25 @@ def place_ranges(seed: int, lengths: Sequence[int], num_buckets: int) -> NDArray
 
 def row_dtype(layout: NpyLayout) -> np.dtype[np.void]:
     """A row in a bucket file."""
-    return np.dtype(
-        [("dense", "<f4", (layout.num_dense,)), ("ids", layout.dtype("sparse"), (layout.num_slots,)), ("label", "<f4")]
-    )
+    weight = [("weight", "<f4")] if layout.has_weight else []
+    ids = ("ids", layout.dtype("sparse"), (layout.num_slots,))
+    return np.dtype([("dense", "<f4", (layout.num_dense,)), ids, ("label", "<f4"), *weight])
 
 
 def pack(columns: Columns, dtype: np.dtype[np.void]) -> NDArray[np.void]:
     """Columns as rows."""
     rows = np.empty(columns.num_rows, dtype)
     rows["dense"], rows["ids"], rows["label"] = columns.dense, columns.ids, columns.labels
+    if "weight" in (dtype.names or ()):
+        rows["weight"] = columns.weights
     return rows
 
 
 def unpack(rows: NDArray[np.void]) -> Columns:
     """Rows as columns."""
-    return Columns(
-        np.ascontiguousarray(rows["dense"]), rows["ids"].astype(np.int64), np.ascontiguousarray(rows["label"])
-    )
+    weights = np.ascontiguousarray(rows["weight"]) if "weight" in (rows.dtype.names or ()) else NO_WEIGHTS
+    labels = np.ascontiguousarray(rows["label"])
+    return Columns(np.ascontiguousarray(rows["dense"]), rows["ids"].astype(np.int64), labels, weights)
 
 
 class Scatter:

@@ -36,6 +36,8 @@ def _deal(
         copy_rows(addresses[lane, 0], row, out.dense, at, share)
         copy_rows(addresses[lane, 1], row, out.ids, at, share)
         copy_rows(addresses[lane, 2], row, out.labels, at, share)
+        if len(out.weights):
+            copy_rows(addresses[lane, 3], row, out.weights, at, share)
         cursors[lane, 2] = row + share
         at += share
     return len(shares), at
@@ -44,7 +46,7 @@ def _deal(
 def compile_deal(nothing: Columns) -> None:
     """Have the kernel compiled, or loaded from its cache, for columns like these, which hold no row."""
     no_lanes = np.empty(0, np.int64)
-    _deal(0, no_lanes, no_lanes.reshape(0, 3), no_lanes, np.empty((0, 3), np.uint64), nothing, 0)
+    _deal(0, no_lanes, no_lanes.reshape(0, 3), no_lanes, np.empty((0, 4), np.uint64), nothing, 0)
 
 
 class Lanes:
@@ -68,7 +70,7 @@ class Lanes:
         self._open = list[Block | None]([None] * num_lanes)
         self._cursors = np.array(start.cursors, np.int64).reshape(num_lanes, 3)
         self._num_rows = np.zeros(num_lanes, np.int64)  # in the open block; 0 if there is none
-        self._addresses = np.zeros((num_lanes, 3), np.uint64)  # of the columns of the open block
+        self._addresses = np.zeros((num_lanes, 4), np.uint64)  # of the columns of the open block
 
     @property
     def is_exhausted(self) -> bool:
@@ -103,8 +105,9 @@ class Lanes:
                 num_skipped += opened.num_skipped
             rows_left = opened.columns.num_rows - row
             count = min(wanted_end - at, rows_left)
-            dense, ids, labels = opened.columns.rows(row, row + count)
+            dense, ids, labels, weights = opened.columns.rows(row, row + count)
             out.dense[at : at + count], out.ids[at : at + count], out.labels[at : at + count] = dense, ids, labels
+            out.weights[at : at + count] = weights  # of none, none
             at += count
             num_barren = 0 if count else num_barren + 1
             if count < rows_left:

@@ -9,7 +9,7 @@ from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.formats import FORMATS
-from recmill.data.logs.raw_format import RawSegment, complain
+from recmill.data.logs.raw_format import RawSegment, complain, empty_raw
 from recmill.data.stream.block import Block, LogReader, MarkedBlock
 from recmill.data.stream.text_reader import TextReader
 from recmill.data.text.fields import RawColumns
@@ -37,13 +37,11 @@ class RawReader:
     def compile(self) -> None:
         """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
         FORMATS[self.schema.format].compile(self.schema)
-        shapes = (0, len(self.schema.dense_names)), (0, self.schema.num_slots)
-        nothing = RawColumns(np.empty(0, np.float32), np.empty(shapes[0]), np.empty(shapes[1], np.uint64))
-        self._encode(nothing, self.room_for(0), 0)
+        self._encode(empty_raw(0, self.schema), self.room_for(0), 0)
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this schema, not yet filled."""
-        return empty_columns(num_rows, len(self.schema.dense_names), self.schema.num_slots)
+        return empty_columns(num_rows, len(self.schema.dense_names), self.schema.num_slots, self.schema.has_weight)
 
     def read(self, segments: Sequence[RawSegment]) -> Block:
         """The rows of some segments, in their order."""
@@ -64,7 +62,7 @@ class RawReader:
         return chunk.raw
 
     def _encode(self, raw: RawColumns, out: Columns, row: int) -> None:
-        by_row = RawColumns(raw.labels, np.ascontiguousarray(raw.numbers), np.ascontiguousarray(raw.values))
+        by_row = raw._replace(numbers=np.ascontiguousarray(raw.numbers), values=np.ascontiguousarray(raw.values))
         encode_rows(by_row, len(raw.labels), self.encoder, out, row)
 
     def read_marked(self, segment: RawSegment) -> MarkedBlock:

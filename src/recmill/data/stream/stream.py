@@ -123,6 +123,8 @@ def _copy_shuffled(source: Columns, key: np.uint64, epoch: int, number: int, out
     for i in range(len(row_order)):
         row = row_order[i]
         out.labels[i] = source.labels[row]
+        if len(source.weights):
+            out.weights[i] = source.weights[row]
         for column in range(source.dense.shape[1]):
             out.dense[i, column] = source.dense[row, column]
         for column in range(source.ids.shape[1]):

@@ -14,7 +14,7 @@ from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.logs.raw_format import complain
 from recmill.data.logs.text_file import Segment
-from recmill.data.logs.text_format import Reject, RowSink, read_lines
+from recmill.data.logs.text_format import Reject, RowSink, put_row, read_lines
 from recmill.data.stream.block import Block, MarkedBlock
 from recmill.data.text.fields import Workspace
 from recmill.data.text.kernel import FULL, WORKSPACE_ROWS, Layout, count_lines, new_workspace, parse_rows
@@ -57,13 +57,15 @@ class TextReader:
     bad_rows: BadRowPolicy = "fail"
     vocabulary: Vocabulary | None = None
     plans: Plans = field(init=False, repr=False)
-    _widths: tuple[int, int] = field(init=False, repr=False, compare=False)
+    _widths: tuple[int, int, bool] = field(init=False, repr=False, compare=False)
     _of_thread: threading.local = field(init=False, repr=False, compare=False, default_factory=threading.local)
 
     def __post_init__(self) -> None:
         encoder = build_encoder(self.schema, self.encoding, self.table_rows, self.vocabulary)
         object.__setattr__(self, "plans", Plans(layout_of(self.schema), encoder))
-        object.__setattr__(self, "_widths", (len(self.schema.dense_names), self.schema.num_slots))
+        object.__setattr__(
+            self, "_widths", (len(self.schema.dense_names), self.schema.num_slots, self.schema.has_weight)
+        )
 
     def compile(self) -> None:
         """Have the kernels compiled, or loaded from their cache, now rather than while someone waits for rows."""
@@ -109,7 +111,7 @@ class TextReader:
 
         def put(found: Row, row: int) -> None:
             raw = self._workspace(1).raw
-            raw.labels[0], raw.numbers[0], raw.values[0] = found.label, found.numbers, found.values
+            put_row(found, raw, 0)
             encode_rows(raw, 1, plans.encoder, out, row)
 
         return read_lines(segment, self.schema, RowSink(fill, put, reject), first_row)
@@ -122,7 +124,9 @@ class TextReader:
         return workspace
 
     def _workspace(self, num_rows: int, *, quoted: bool = False) -> Workspace:
-        return new_workspace(num_rows, *self._widths, len(self.schema.columns), quoted=quoted)
+        num_dense, num_slots, has_weight = self._widths
+        num_fields = len(self.schema.columns)
+        return new_workspace(num_rows, num_dense, num_slots, num_fields, quoted=quoted, has_weight=has_weight)
 
 
 def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, chunk_bytes: int = 4 << 20) -> Block:
@@ -137,4 +141,4 @@ def read_all(reader: TextReader, segments: Sequence[Segment], *, threads: int, c
     if num_skipped == 0:
         return Block(room)
     kept = np.concatenate([np.arange(first, end) for first, (end, _) in zip(first_rows[:-1], ends, strict=True)])
-    return Block(Columns(room.dense[kept], room.ids[kept], room.labels[kept]), num_skipped)
+    return Block(room.take(kept), num_skipped)

@@ -22,7 +22,7 @@ from recmill.data.text.fields import (
 )
 from recmill.data.text.hashing import xxh64
 from recmill.data.text.layout import SEVERAL_KINDS
-from recmill.data.text.reference import BadRow, category_value, complaint, complaint_of_one
+from recmill.data.text.reference import BadRow, category_value, complaint, complaint_of_one, label_value
 from recmill.jit import njit
 from recmill.settings.columns import Column, Schema
 
@@ -154,7 +154,7 @@ def _read_items(items: Numbers | Texts, column: Column) -> tuple[Words, NDArray[
     values = np.empty(num_items, np.uint64)
     _read_texts(items, SEVERAL_KINDS[column.kind], column.is_several, values, states)
     for i in np.flatnonzero(states == ODD):
-        field = items.data[items.begins[i] : items.ends[i]].tobytes()
+        field = _text(items, int(i))
         is_rejected = complaint_of_one(field, column) is not None
         states[i] = BAD if is_rejected else VALUE
         values[i] = 0 if is_rejected else category_value(field, column)
@@ -183,10 +183,52 @@ def read_numbers(numbers: Numbers, column: Column, out: NDArray[np.float64]) -> 
     return is_bad & ~numbers.is_null
 
 
-def read_labels(numbers: Numbers, out: NDArray[np.float32]) -> Bools:
+def read_labels(cells: Numbers | Texts, column: Column, out: NDArray[np.float32]) -> Bools:
     """Fill the labels; which rows have none."""
-    out[:] = numbers.values == 1
-    return numbers.is_null | ((numbers.values != 0) & (numbers.values != 1))
+    rule = column.label_rule
+    if rule is None and isinstance(cells, Numbers):
+        out[:] = cells.values == 1
+        return cells.is_null | ((cells.values != 0) & (cells.values != 1))
+    if rule is None or rule.texts or isinstance(cells, Texts):
+        return _read_written_labels(cells, column, out)
+    values, inverse = np.unique(cells.values.astype(np.float64), return_inverse=True)
+    out[:] = np.array([rule.accepts_number(value) for value in values.tolist()], np.float32)[inverse]
+    is_bad = ~np.isfinite(values) | ((values != np.floor(values)) & (column.kind == "int"))
+    return cells.is_null | is_bad[inverse]
+
+
+def read_weights(numbers: Numbers, column: Column, out: NDArray[np.float32]) -> Bools:
+    """Fill the weights; which rows have none that counts."""
+    weights = numbers.values.astype(np.float64)
+    is_right = (weights >= 0) & (weights <= np.finfo(np.float32).max) & ~numbers.is_null
+    if column.kind == "int":
+        is_right &= ~_is_no_int64(numbers.values)
+    out[:] = np.where(is_right, weights, 0.0)
+    return ~is_right
+
+
+def _read_written_labels(cells: Numbers | Texts, column: Column, out: NDArray[np.float32]) -> Bools:
+    """The labels that texts, or numbers as they are written, stand for; each of the different ones is read once."""
+    keys = cells.values if isinstance(cells, Numbers) else _hashes(cells)
+    is_none = cells.is_null | (keys == MISSING_CATEGORY if isinstance(cells, Texts) else False)
+    _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    labels, is_bad = np.zeros(len(firsts), np.float32), np.zeros(len(firsts), np.bool_)
+    for i, first in enumerate(firsts.tolist()):
+        field = written(cells.values[first].item()) if isinstance(cells, Numbers) else _text(cells, first)
+        is_bad[i] = complaint(field, column) is not None
+        labels[i] = 0.0 if is_bad[i] else label_value(field, column)
+    out[:] = labels[inverse]
+    return is_none | is_bad[inverse]
+
+
+def _hashes(texts: Texts) -> Words:
+    values, states = np.empty(len(texts.begins), np.uint64), np.empty(len(texts.begins), np.uint8)
+    _read_texts(texts, STRING_CATEGORIES, False, values, states)
+    return np.where(states == NONE, MISSING_CATEGORY, values)
+
+
+def _text(texts: Texts, i: int) -> bytes:
+    return texts.data[texts.begins[i] : texts.ends[i]].tobytes()
 
 
 def read_cells(columns: Mapping[str, Cells], schema: Schema, out: RawColumns, flaws: NDArray[np.uint16]) -> None:
@@ -200,18 +242,23 @@ def read_cells(columns: Mapping[str, Cells], schema: Schema, out: RawColumns, fl
         if column.role == "category":
             is_bad = read_categories(cells, column, out.values[:, slot : slot + column.num_slots])
             slot += column.num_slots
+        elif column.role == "label":
+            assert not isinstance(cells, Lists)
+            is_bad = read_labels(cells, column, out.labels)
+        elif column.role == "weight":
+            assert isinstance(cells, Numbers)
+            is_bad = read_weights(cells, column, out.weights)
         else:
             assert isinstance(cells, Numbers)
-            if column.role == "label":
-                is_bad = read_labels(cells, out.labels)
-            else:
-                is_bad = read_numbers(cells, column, out.numbers[:, dense])
-                dense += 1
+            is_bad = read_numbers(cells, column, out.numbers[:, dense])
+            dense += 1
         flaws[is_bad & (flaws == 0)] = place
 
 
 def explain_cell(value: object, column: Column) -> BadRow:
     """What is wrong with a cell that was found to be bad."""
+    if value is None:
+        return BadRow(column.name, b"null", complaint(b"", column) or "")
     items = [item for item in value if item not in (None, "", b"")] if isinstance(value, list) else [value]
     complaints = [BadRow(column.name, written(item), complaint(written(item), column) or "") for item in items]
     return next(each for each in complaints if each.reason)

@@ -10,25 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.text.hashing import xxh64
+from recmill.data.text.labels import is_positive, truth_value
+from recmill.data.text.numbers import MINUS, ZERO, float_number, integer, number_of
 from recmill.data.text.quotes import Quoting
 from recmill.data.text.swar import decode_digits, decode_hex8, digits_of, item, load_u64, not_digits, not_hex8
 from recmill.jit import njit, uint64
 
-MINUS = np.uint8(45)
-ZERO = np.uint8(48)
 ONE = np.uint8(49)
 
 # What a column asks of the kernel. layout_of(Schema) makes runs of these.
 LABEL, INT_NUMBER, FLOAT_NUMBER, HEX_CATEGORY, INT_CATEGORY, STRING_CATEGORY, IGNORED = range(7)
 HEX_CATEGORIES, INT_CATEGORIES, STRING_CATEGORIES = range(7, 10)  # several values in one field
+RULED_LABEL, WEIGHT = 10, 11  # a label whose schema says what is positive; how much a row counts
 
 # No hex value, and no accepted integer, equals it; a string hash that does gives way to its neighbour.
 MISSING_CATEGORY = np.uint64(1 << 63)
 # The slots of a column of several values that a row leaves empty; such columns accept no integer that equals it.
 ABSENT_CATEGORY = np.uint64((1 << 63) + 2)
 
-_POWERS_OF_TEN = np.array([10.0**e for e in range(23)])  # the powers a double holds exactly
-_POWERS_OF_TEN_INT = np.array([10**e for e in range(9)])
 _DIGITS_OF_ONE = np.uint64(1 << 56)
 _SIGNS = np.array([1.0, -1.0, math.nan])  # of a positive number, a negative one and none
 
@@ -37,7 +36,8 @@ class FieldRun(NamedTuple):
     """Columns of one kind: their places among the numbers or values, and how many fields come before.
 
     A column of several values is a run by itself, as wide as it may have values, with the byte between them. Of floats
-    that byte is the decimal mark.
+    that byte is the decimal mark. A column that has more to tell is a run by itself, too: `details` holds numbers whose
+    meaning depends on the kind.
     """
 
     kind: int
@@ -45,6 +45,7 @@ class FieldRun(NamedTuple):
     end: int
     place: int
     inner_separator: int
+    details: NDArray[np.int64]
 
 
 class Text(NamedTuple):
@@ -54,16 +55,23 @@ class Text(NamedTuple):
     start: int
 
 
+NO_WEIGHTS = np.empty(0, np.float32)
+
+
 class RawColumns(NamedTuple):
-    """Parsed and not yet encoded rows: labels (R), numbers (R, dense) with NaN for missing, values (R, sparse)."""
+    """Parsed and not yet encoded rows: labels (R), numbers (R, dense) with NaN for missing, values (R, sparse).
+
+    Weights are (R) if the schema has such a column, and otherwise empty: kernels take both.
+    """
 
     labels: NDArray[np.float32]
     numbers: NDArray[np.float64]
     values: NDArray[np.uint64]
+    weights: NDArray[np.float32] = NO_WEIGHTS
 
     def rows(self, start: int, stop: int) -> "RawColumns":
         """A view of some of the rows."""
-        return RawColumns(self.labels[start:stop], self.numbers[start:stop], self.values[start:stop])
+        return RawColumns._make(column[start:stop] for column in self)
 
 
 class Workspace(NamedTuple):
@@ -74,52 +82,6 @@ class Workspace(NamedTuple):
     field_ends: NDArray[np.int32]  # −1, then where each field ends, counted from the start of these lines
     fields_upto: NDArray[np.int64]  # 0, then how many fields end with each line; a CR LF counts as two ends
     quoting: Quoting
-
-
-@njit(nogil=True, cache=True)
-def _float_number(buffer: NDArray[np.uint8], at: int, decimal: int) -> tuple[float, int]:
-    """A decimal number whose digits and power of ten a double holds exactly, and where it ends; else position −1.
-
-    With at most 15 digits and a power within ±22 one multiplication or division rounds right; the rest is rare
-    enough for Python.
-    """
-    negative = item(buffer, at) == MINUS
-    if negative:
-        at += 1
-    mantissa, digits, power = 0, 0, 0
-    while ZERO <= item(buffer, at) <= ZERO + np.uint8(9):
-        mantissa = mantissa * 10 + (item(buffer, at) - ZERO)
-        digits += 1
-        at += 1
-        if digits > 15:
-            return 0.0, -1
-    if item(buffer, at) == decimal:
-        at += 1
-        while ZERO <= item(buffer, at) <= ZERO + np.uint8(9):
-            mantissa = mantissa * 10 + (item(buffer, at) - ZERO)
-            digits += 1
-            power -= 1
-            at += 1
-            if digits > 15:
-                return 0.0, -1
-    if digits == 0 or power < -22:
-        return 0.0, -1
-    value = mantissa / _POWERS_OF_TEN[-power]
-    return (-value if negative else value), at
-
-
-@njit(nogil=True, cache=True)
-def _integer(buffer: NDArray[np.uint8], start: np.int64, end: np.int64) -> tuple[np.int64, bool]:
-    """The integer of up to 16 digits that fills a field, and whether it is one."""
-    negative = np.int64(item(buffer, start) == MINUS)
-    count = end - start - negative
-    if count < 1 or count > 16:
-        return np.int64(0), False
-    head = count if count < 8 else np.int64(8)
-    digits = digits_of(load_u64(buffer, start + negative), head)
-    more = digits_of(load_u64(buffer, start + negative + head), count - head)
-    value = np.int64(decode_digits(digits)) * item(_POWERS_OF_TEN_INT, count - head) + np.int64(decode_digits(more))
-    return (-value if negative else value), (not_digits(digits) | not_digits(more)) == uint64(0)
 
 
 # Each of the gatherers fills the columns of a run in some rows, and returns the first row in which something is odd,
@@ -179,7 +141,7 @@ def _gather_long_integers(text: Text, run: FieldRun, work: Workspace, row: int) 
     for i in range(run.end - run.first):
         begin, end = _bounds(text, work, field + i)
         if end - begin > 8:
-            value, is_integer = _integer(text.buffer, begin, end)
+            value, is_integer = integer(text.buffer, begin, end)
             work.digits[row, run.first + i] = _DIGITS_OF_ONE
             work.raw.numbers[row, run.first + i] = np.float64(value)
             odd |= not is_integer
@@ -199,15 +161,18 @@ def _gather_others(text: Text, run: FieldRun, work: Workspace, first_row: int, e
             if run.kind == LABEL:
                 digit = item(text.buffer, begin)
                 raw.labels[row] = np.float32(digit == ONE)
-                odd |= (digit != ZERO and digit != ONE) or end - begin != 1
+                if (digit != ZERO and digit != ONE) or end - begin != 1:
+                    truth = truth_value(text.buffer, begin, end)
+                    raw.labels[row] = np.float32(truth)
+                    odd |= truth < 0
             elif run.kind == FLOAT_NUMBER:
                 number, number_end = (
-                    _float_number(text.buffer, begin, run.inner_separator) if end > begin else (math.nan, end)
+                    float_number(text.buffer, begin, run.inner_separator) if end > begin else (math.nan, end)
                 )
                 raw.numbers[row, column] = number
                 odd |= number_end != end
             elif run.kind == INT_CATEGORY:
-                value, is_integer = _integer(text.buffer, begin, end)
+                value, is_integer = integer(text.buffer, begin, end)
                 raw.values[row, column] = np.uint64(value) if end > begin else MISSING_CATEGORY
                 odd |= end > begin and not is_integer
             elif run.kind == STRING_CATEGORY:
@@ -220,13 +185,37 @@ def _gather_others(text: Text, run: FieldRun, work: Workspace, first_row: int, e
 
 
 @njit(nogil=True, cache=True)
+def _gather_labels(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
+    """Labels whose schema says what is positive."""
+    for row in range(first_row, end_row):
+        begin, end = _bounds(text, work, work.fields_upto[row] + 1 + run.place)
+        label, is_right = is_positive(text.buffer, run.details, begin, end, run.inner_separator)
+        if not is_right:
+            return row
+        work.raw.labels[row] = np.float32(label)
+    return end_row
+
+
+@njit(nogil=True, cache=True)
+def _gather_weights(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
+    """Numbers that are not negative."""
+    for row in range(first_row, end_row):
+        begin, end = _bounds(text, work, work.fields_upto[row] + 1 + run.place)
+        weight, is_right = number_of(text.buffer, run.details[0] == 1, begin, end, run.inner_separator)
+        if not is_right or weight < 0.0:
+            return row
+        work.raw.weights[row] = np.float32(weight + 0.0)
+    return end_row
+
+
+@njit(nogil=True, cache=True)
 def one_of_several(text: Text, kind: int, begin: np.int64, end: np.int64) -> tuple[np.uint64, bool]:
     """The value between two inner separators, and whether it is one."""
     if kind == HEX_CATEGORIES:
         word = load_u64(text.buffer, begin)
         return decode_hex8(word), end - begin == 8 and not_hex8(word) == 0
     if kind == INT_CATEGORIES:
-        value, is_integer = _integer(text.buffer, begin, end)
+        value, is_integer = integer(text.buffer, begin, end)
         return np.uint64(value), is_integer
     hashed = xxh64(text.buffer, begin, end, np.uint64(0))
     return hashed ^ np.uint64(hashed in (MISSING_CATEGORY, ABSENT_CATEGORY)), True
@@ -311,6 +300,10 @@ def _gather(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row:
         return _gather_int_numbers(text, run, work, first_row, end_row)
     if run.kind == IGNORED:
         return end_row
+    if run.kind == WEIGHT:
+        return _gather_weights(text, run, work, first_row, end_row)
+    if run.kind == RULED_LABEL:
+        return _gather_labels(text, run, work, first_row, end_row)
     if run.kind >= HEX_CATEGORIES:
         return _gather_several(text, run, work, first_row, end_row)
     return _gather_others(text, run, work, first_row, end_row)

@@ -35,17 +35,20 @@ class Layout(NamedTuple):
     separator: np.uint8
     quoted: bool  # fields may stand in double quotes
     num_fields: int
-    runs: NDArray[np.int64]  # (runs, 5): what a FieldRun says
+    runs: NDArray[np.int64]  # (runs, 5 and more): what a FieldRun says
     has_breaks: bool = False  # a newline inside quotes is part of a field, and not the end of a bad line
 
 
-def new_workspace(num_rows: int, num_dense: int, num_slots: int, num_fields: int, *, quoted: bool) -> Workspace:
+def new_workspace(
+    num_rows: int, num_dense: int, num_slots: int, num_fields: int, *, quoted: bool, has_weight: bool = False
+) -> Workspace:
     """Room for so many lines at once."""
     assert num_rows * MAX_LINE_BYTES <= 1 << 30, "the ends of fields must fit into 32 bits"
     raw = RawColumns(
         np.zeros(num_rows, np.float32),
         np.empty((num_rows, num_dense)),
         np.empty((num_rows, num_slots), np.uint64),
+        np.empty(num_rows if has_weight else 0, np.float32),
     )
     return Workspace(
         raw,
@@ -134,7 +137,8 @@ def _count_plain_lines(text: Text, num_fields: int, work: Workspace, num_lines: 
 def _read_runs(text: Text, layout: Layout, work: Workspace, num_rows: int) -> int:
     """Fill all columns; how many rows come before the first that is odd."""
     for i in range(len(layout.runs)):
-        run = FieldRun(layout.runs[i, 0], layout.runs[i, 1], layout.runs[i, 2], layout.runs[i, 3], layout.runs[i, 4])
+        of_run = layout.runs[i]
+        run = FieldRun(of_run[0], of_run[1], of_run[2], of_run[3], of_run[4], of_run[5:])
         num_rows = read_run(text, run, work, num_rows)
     return num_rows
 

@@ -16,6 +16,8 @@ _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 _QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"')
 _INT64_MAX = 2**63 - 1
 _COMMA_AS_POINT = bytes.maketrans(b".,", b",.")  # and a point is no decimal mark then
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_PLAIN_LABELS = {b"0": 0, b"1": 1, b"false": 0, b"true": 1}
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Row:
     label: float
     numbers: tuple[float, ...]
     values: tuple[int, ...]
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -86,19 +89,21 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
     fields = split_line(line, schema)
     if isinstance(fields, BadRow):
         return fields
-    label, numbers, values = 0.0, list[float](), list[int]()
+    label, weight, numbers, values = 0.0, 1.0, list[float](), list[int]()
     for given, column in zip(fields, schema.columns, strict=True):
         is_float = schema.decimal == "," and column.kind == "float"
         field = given.translate(_COMMA_AS_POINT) if is_float else given
         if reason := complaint(field, column):
             return BadRow(column.name, given, reason)
         if column.role == "label":
-            label = float(field)
+            label = label_value(field, column)
+        elif column.role == "weight":
+            weight = _number(field, column)
         elif column.role == "dense":
             numbers.append(_number(field, column))
         elif column.role == "category":
             values += _categories(field, column)
-    return Row(label, tuple(numbers), tuple(values))
+    return Row(label, tuple(numbers), tuple(values), weight)
 
 
 def complaint(field: bytes, column: Column) -> str | None:
@@ -106,10 +111,35 @@ def complaint(field: bytes, column: Column) -> str | None:
     if b"\0" in field:
         return "a NUL byte; is the file binary or damaged?"
     if column.role == "label":
-        return None if field in (b"0", b"1") else "a label is 0 or 1"
+        return _complaint_of_label(field, column)
+    if column.role == "weight":
+        return _complaint_of_weight(field, column)
     if column.inner_separator is not None:
         return next(filter(None, (complaint_of_one(value, column) for value in _several(field, column))), None)
     return complaint_of_one(field, column)
+
+
+def _complaint_of_label(field: bytes, column: Column) -> str | None:
+    if column.label_rule is None:
+        is_plain = field.lower() in _PLAIN_LABELS
+        return None if is_plain else "a label is 0 or 1; of others the schema says which are positive (positive = ...)"
+    return complaint_of_one(field, column) if field else "an empty label; every row needs one"
+
+
+def _complaint_of_weight(field: bytes, column: Column) -> str | None:
+    if not field:
+        return "an empty weight; every row needs one"
+    if reason := complaint_of_one(field, column):
+        return reason
+    return None if 0 <= _number(field, column) <= _FLOAT32_MAX else "a weight is at least 0, and at most 3.4e38"
+
+
+def label_value(field: bytes, column: Column) -> float:
+    """1 for a positive label that is accepted, 0 for a negative one."""
+    rule = column.label_rule
+    if rule is None:
+        return float(_PLAIN_LABELS[field.lower()])
+    return float(field in rule.texts if rule.texts else rule.accepts_number(_number(field, column)))
 
 
 def complaint_of_one(field: bytes, column: Column) -> str | None:

@@ -61,8 +61,15 @@ class LogisticRegression:
         if not self.num_updates:
             click_rate = float(np.clip(columns.labels.mean(), 1e-3, 1 - 1e-3))
             _set_bias(self._dense, np.log(click_rate / (1 - click_rate)))
+        weights = columns.weights if len(columns.weights) else np.ones(columns.num_rows, np.float32)
         _train(
-            dense, ids, columns.labels, self._slot_firsts, self._slot_sizes, (self._tables, self._dense), self._moments
+            dense,
+            ids,
+            np.stack([columns.labels, weights]),
+            self._slot_firsts,
+            self._slot_sizes,
+            (self._tables, self._dense),
+            self._moments,
         )
         self.num_updates += columns.num_rows
 
@@ -126,13 +133,14 @@ def _logit(
 def _train(
     dense_BN: NDArray[np.float32],
     ids_BS: NDArray[np.int64],
-    labels: NDArray[np.float32],
+    labels_and_weights: NDArray[np.float32],
     firsts: NDArray[np.int64],
     sizes: NDArray[np.int64],
     weights: tuple[_Weights, _Weights],
     moments: _Moments,
 ) -> None:
     tables, dense = weights
+    labels, row_weights = labels_and_weights
     numbers = np.empty(dense_BN.shape[1])
     for row in range(len(labels)):
         moments.num_rows[0] += 1.0
@@ -143,6 +151,7 @@ def _train(
         _standardise(dense_BN[row], moments, numbers)
         logit = _logit(numbers, ids_BS[row], firsts, sizes, weights)
         gradient = 1.0 / (1.0 + np.exp(-min(30.0, max(-30.0, logit)))) - labels[row]
+        gradient *= row_weights[row]
         _update(dense, len(numbers), gradient, 0.0)
         for i in range(len(numbers)):
             _update(dense, i, gradient * numbers[i], 0.0)

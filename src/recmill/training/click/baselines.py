@@ -47,17 +47,20 @@ def train_baselines(config: TrainConfig, inputs: Inputs) -> Baselines:
     """
     specs, num_dense = table_specs(config), len(config.data.schema_of_rows.dense_names)
     candidates = [LogisticRegression(specs, num_dense, alpha=alpha) for alpha in _ALPHAS]
-    limit, num_clicks, num_rows, passes = config.baselines.max_rows, 0.0, 0, 0
+    limit, num_clicks, total, num_rows, passes = config.baselines.max_rows, 0.0, 0.0, 0, 0
     while passes < _PASSES and (passes == 0 or num_rows * (passes + 1) <= limit):
         seen = 0
         for columns in _one_pass(inputs, limit):
             for candidate in candidates:
                 candidate.train(columns)
             seen += columns.num_rows
-            num_clicks += float(columns.labels.sum(dtype=np.float64)) if passes == 0 else 0.0
+            if passes == 0:
+                weights = columns.weights if len(columns.weights) else np.ones(columns.num_rows, np.float32)
+                num_clicks += float(columns.labels @ weights.astype(np.float64))
+                total += float(weights.sum(dtype=np.float64))
         num_rows, passes = max(num_rows, seen), passes + 1
     best = min(candidates, key=lambda candidate: _validation_loss(candidate, inputs))
-    return Baselines(num_clicks / max(1, num_rows), best, num_rows, passes)
+    return Baselines(num_clicks / (total or 1.0), best, num_rows, passes)
 
 
 def _one_pass(inputs: Inputs, limit: int) -> Iterator[Columns]:
@@ -85,14 +88,17 @@ def _validation_loss(candidate: LogisticRegression, inputs: Inputs) -> float:
 def compare_rows(
     config: TrainConfig, baselines: Baselines, blocks: Iterable[NDArray[np.float32]]
 ) -> dict[str, dict[str, Any]]:
-    """The metrics of the baselines on rows (model's logit, label, baseline's logit), and differences with the model."""
+    """The metrics of the baselines on rows (model's logit, label, baseline's logit, weight if rows have one).
+
+    And the differences with the model; of weighted rows, whose standard errors are other ones, there are none.
+    """
     constant_logit = _logit_of(baselines.click_rate)
     of_logistic, of_constant = ClickMetrics(), ClickMetrics()
     kept, num_kept = list[NDArray[np.float32]](), 0
     for block in blocks:
-        labels = np.ascontiguousarray(block[:, 1])
-        of_logistic.update(np.ascontiguousarray(block[:, 2]), labels)
-        of_constant.update(np.full(len(block), constant_logit, np.float32), labels)
+        weights = block[:, 3] if block.shape[1] > 3 else None
+        of_logistic.update(block[:, 2], block[:, 1], weights)
+        of_constant.update(np.full(len(block), constant_logit, np.float32), block[:, 1], weights)
         if num_kept < _MAX_PAIRED_ROWS:
             kept.append(block)
             num_kept += len(block)
@@ -100,7 +106,7 @@ def compare_rows(
     measured = {CONSTANT: of_constant.result().as_dict(), LOGISTIC: logistic}
     rows = np.concatenate(kept) if kept else np.empty((0, 3), np.float32)
     found: dict[str, dict[str, Any]] = {"baselines": measured, "differences": _differences(rows, constant_logit)}
-    best = known_best(config.data, len(rows)) if num_kept <= _MAX_PAIRED_ROWS else None
+    best = known_best(config.data, num_kept) if num_kept <= _MAX_PAIRED_ROWS else None
     if best is not None:
         found["baselines"][BEST_POSSIBLE] = best
     return found
@@ -108,7 +114,7 @@ def compare_rows(
 
 def _differences(rows: NDArray[np.float32], constant_logit: float) -> dict[str, Any]:
     """The model's metrics minus those of the baselines."""
-    if len(rows) < 2:
+    if len(rows) < 2 or rows.shape[1] > 3:
         return {}
     model, labels, logistic = (np.ascontiguousarray(column) for column in rows.T)
     losses = row_losses(model, labels)

@@ -73,26 +73,27 @@ def refuse_no_numbers(logits: NDArray[np.float32], of_what: str) -> None:
 
 
 def scored_with(state: ClickState, inputs: Inputs, split: SplitName, rival: Score) -> Iterator[NDArray[np.float32]]:
-    """Blocks of rows of a split: the model's logit, the label, the rival's logit."""
+    """Blocks of rows of a split: the model's logit, the label, the rival's logit and, if rows have one, the weight."""
     state.model.eval()
-    weights = state.average.in_place() if state.average else nullcontext()
-    with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
+    averaged = state.average.in_place() if state.average else nullcontext()
+    with averaged, inputs.open_evaluation(split) as stream, torch.inference_mode():
         for batch in islice(stream, batch_limit(state.config.data, split) or None):
             columns = batch.columns
-            yield np.stack([score_columns(state, columns).numpy(), columns.labels, rival(columns)], axis=1)
+            weights = [columns.weights] if len(columns.weights) else []
+            yield np.stack([score_columns(state, columns).numpy(), columns.labels, rival(columns), *weights], axis=1)
 
 
 def evaluate(state: ClickState, inputs: Inputs, split: SplitName) -> ClickEvaluation:
     """Score the rows of a split in the order of the files: all, or as many batches as the settings allow."""
     max_batches = batch_limit(state.config.data, split)
-    metrics, num_skipped = ClickMetrics(), 0
+    metrics, num_skipped, has_weight = ClickMetrics(), 0, state.config.data.schema_of_rows.has_weight
     state.model.eval()
     weights = state.average.in_place() if state.average else nullcontext()
     with weights, inputs.open_evaluation(split) as stream, torch.inference_mode():
         for batch in islice(stream, max_batches or None):
             logits = score_columns(state, batch.columns).numpy()
             refuse_no_numbers(logits, split)
-            metrics.update(logits, batch.columns.labels)
+            metrics.update(logits, batch.columns.labels, batch.columns.weights if has_weight else None)
             num_skipped += batch.num_skipped
         is_whole = next(stream, None) is None
         if is_whole:

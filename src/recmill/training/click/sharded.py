@@ -34,7 +34,7 @@ from recmill.training.click.assemble import build_model, table_specs
 from recmill.training.click.baselines import compare_rows, train_baselines
 from recmill.training.click.evaluate import ClickEvaluation, Score, batch_limit, refuse_no_numbers
 from recmill.training.click.inputs import Inputs
-from recmill.training.click.step import set_learning_rates_at, smoothed
+from recmill.training.click.step import amount_of, set_learning_rates_at, smoothed
 from recmill.training.loop.global_batch import GlobalBatch, GlobalBatches, cut_batches, part_of
 from recmill.training.loop.ledger import fingerprint
 from recmill.training.loop.limits import least_rows, refuse_no_step, share_of_full
@@ -196,7 +196,7 @@ class ShardedSteps:
         train_at(self._state.parallel, step)
         blocked_s = self._send_next()
         vectors_BFD = self._look_up(sent)
-        loss = loss_share(self._state, sent.batch, vectors_BFD, self._group.world.size)
+        loss = loss_share(self._state, sent.batch, vectors_BFD, self._group)
         told_at = time.perf_counter()
         mine = [float(loss.detach()), self._unshared_s + told_at - began, blocked_s, float(self._signals.caught)]
         coming = self._group.start_stacking(np.array(mine))
@@ -273,13 +273,17 @@ def score(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor) -> Tenso
     return logits[: columns.num_rows].float()
 
 
-def loss_share(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor, size: int) -> Tensor:
-    """`size` times this process's part of the mean loss over all rows: averaged over processes, it is that mean."""
+def loss_share(state: ShardedState, batch: GlobalBatch, vectors_BFD: Tensor, group: Group) -> Tensor:
+    """This process's part of the mean loss over all rows, as often as there are processes, whose mean it is then."""
     with autocast(state.config.precision, str(vectors_BFD.device)):
         logits = score(state, batch, vectors_BFD)
     labels = smoothed(torch.from_numpy(batch.columns.labels).to(logits.device), state.config)
-    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-    return total * (size / batch.num_rows)
+    amount, weights = float(batch.num_rows), None
+    if state.config.data.schema_of_rows.has_weight:
+        amount = float(group.add_up(np.array([amount_of(batch.columns)]))[0]) or 1.0
+        weights = torch.from_numpy(batch.columns.weights).to(logits.device)
+    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, weights, reduction="sum")
+    return total * (group.world.size / amount)
 
 
 @dataclass
@@ -324,10 +328,11 @@ class ShardedTask:
     def evaluate(self, split: SplitName) -> ClickEvaluation:
         """Score the rows of a split, each process some of them; the main one is sent all scores for the metrics."""
         metrics, reading = ClickMetrics(), _Reading()
+        has_weight = self.config.data.schema_of_rows.has_weight
         for rows in self._scored(split, reading):
             refuse_no_numbers(rows[:, 0], split)
             if self.group.world.is_main:
-                metrics.update(rows[:, 0], rows[:, 1])
+                metrics.update(rows[:, 0], rows[:, 1], rows[:, 2] if has_weight else None)
         is_main = self.group.world.is_main
         measured = ClickEvaluation(split, metrics.result(), reading.num_skipped, reading.is_whole) if is_main else None
         evaluation: ClickEvaluation = self.group.from_main(measured)
@@ -339,6 +344,7 @@ class ShardedTask:
         """Rows of all processes: the model's logit, the label and, if there is one, the rival's logit."""
         limit, world = batch_limit(self.config.data, split), self.group.world
         part = part_of(World()) if limit else part_of(world)
+        has_weight = self.config.data.schema_of_rows.has_weight
         self.state.parallel.eval()
         with self.inputs.open_evaluation(split, part) as stream, torch.no_grad():
             agreed = GlobalBatches(stream, self.group, world.size)
@@ -347,7 +353,8 @@ class ShardedTask:
                 vectors_BFD = self.state.tables.look_up(self.state.tables.start(columns.ids, batch.padded_rows))
                 logits = score(self.state, batch, vectors_BFD).cpu().numpy()
                 others = [] if rival is None else [rival(columns)]
-                yield self.group.join_rows(np.stack([logits, columns.labels, *others], axis=1))
+                weights = [columns.weights] if has_weight else []
+                yield self.group.join_rows(np.stack([logits, columns.labels, *others, *weights], axis=1))
                 reading.num_skipped += batch.num_skipped
             if limit:
                 reading.is_whole = next(stream, None) is None

@@ -60,8 +60,9 @@ def take_step(state: ClickState, batch: Batch, step: int) -> float:
     if is_in_parts:
         state.tables.hold()
     value, share = 0.0, share_of_full(batch.num_rows, state.config.data.global_batch)
+    total = amount_of(batch.columns) or 1.0
     for piece in pieces:
-        loss = loss_of(state, piece) * (piece.num_rows / batch.num_rows)
+        loss = loss_of(state, piece) * (amount_of(piece) / total)
         value += loss.item()
         if not math.isfinite(value):
             forget_gradients(state)
@@ -86,13 +87,22 @@ def cut_rows(columns: Columns, num_pieces: int) -> list[Columns]:
     return [columns.rows(num_rows * i // count, num_rows * (i + 1) // count) for i in range(count)]
 
 
+def amount_of(columns: Columns) -> float:
+    """How much some rows count: their number, or the sum of their weights."""
+    return float(columns.weights.sum(dtype=np.float64)) if len(columns.weights) else columns.num_rows
+
+
 def loss_of(state: ClickState, columns: Columns) -> Tensor:
-    """The mean loss of some rows, in the precision of the settings."""
+    """The mean loss of some rows, a row of weight 2 counting twice, in the precision of the settings."""
     emb_BFD = state.tables.look_up(columns.ids)
     with autocast(state.config.precision, "cpu"):
         logits = state.model(inputs_of(state.model, columns), emb_BFD)
     labels = smoothed(torch.from_numpy(columns.labels), state.config)
-    return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
+    if not len(columns.weights):
+        return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
+    weights = torch.from_numpy(columns.weights)
+    total = nn.functional.binary_cross_entropy_with_logits(logits.float(), labels, weights, reduction="sum")
+    return total / (amount_of(columns) or 1.0)
 
 
 def smoothed(labels: Tensor, config: TrainConfig) -> Tensor:

@@ -31,6 +31,8 @@ def _fingerprint(dense: NDArray[np.uint32], ids: NDArray[np.int64], labels: NDAr
 def fingerprint(columns: Columns) -> NDArray[np.uint64]:
     """One number for each row."""
     dense, labels = np.ascontiguousarray(columns.dense), np.ascontiguousarray(columns.labels)
+    if len(columns.weights):  # beside the numbers, so that rows without weights have the prints they always had
+        dense = np.column_stack([dense, columns.weights])
     return np.asarray(_fingerprint(dense.view(np.uint32), columns.ids, labels.view(np.uint32)))
 
 

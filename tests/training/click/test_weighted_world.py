@@ -1,0 +1,56 @@
+"""Weighted rows, from a log with labels in words to results: one process and two come to the same numbers."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.laws.world import CALM, assert_same_world, train_with
+
+SCHEMA = """
+separator = ","
+columns = [
+    { name = "event", role = "label", kind = "string", positive = ["buy", "cart"] },
+    { name = "times", role = "weight", kind = "float" },
+    { name = "price", role = "dense", kind = "float" },
+    { name = "shop", role = "category", kind = "int", rows = 12 },
+    { name = "city", role = "category", kind = "string", rows = 9 },
+]
+"""
+SETTINGS = (
+    *CALM,
+    "data.holdout_frac=0.2",
+    "data.global_batch=50",
+    "data.eval_batch=64",
+    "data.num_lanes=6",
+    "data.block_bytes=700",
+    "model.embedding_dim=4",
+    "model.bottom=[4]",
+    "model.top=[4, 1]",
+    "cadence.log_every_steps=1",
+    "cadence.keep_ledger=true",
+)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    directory, random = tmp_path_factory.mktemp("weighted"), Random(4)
+    lines = [
+        f"{random.choice(('buy', 'view', 'view', 'cart'))},{random.choice((0, 0.5, 1, 2.25))},"
+        f"{random.random():.3f},{random.randrange(11)},{random.choice('abcdef')}\n"
+        for _ in range(777)
+    ]
+    (directory / "log.csv").write_text("".join(lines))
+    (directory / "shop.toml").write_text(SCHEMA)
+    data = ["--data", str(directory / "log.csv"), "--schema", str(directory / "shop.toml")]
+    return ["demo", *data, *(word for setting in SETTINGS for word in ("--set", setting))]
+
+
+def test_two_processes_weigh_as_one(words: list[str], tmp_path: Path) -> None:
+    train_with(1, words, tmp_path / "one")
+    train_with(2, words, tmp_path / "two")
+    assert_same_world(tmp_path / "one", tmp_path / "two")
+    results = [json.loads((tmp_path / name / "results.json").read_text())["test"] for name in ("one", "two")]
+    for name in ("logloss", "calibration", "accuracy"):
+        assert results[0][name] == pytest.approx(results[1][name], rel=1e-5)
