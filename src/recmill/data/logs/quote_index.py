@@ -4,6 +4,7 @@ Without an index every newline ends a line. That is so unless a newline stands i
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.text.kernel import count_lines
-from recmill.data.text.quotes import PARITY_BYTES, ScanState, is_inside, scan_quotes
+from recmill.data.text.quotes import NEWLINE, PARITY_BYTES, ScanState, is_inside, scan_quotes
 from recmill.errors import DataError
 
 _STEP_BYTES = 64 << 20
+_PIECES = 2  # scanned side by side
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,15 @@ class QuoteIndex:
         return bool(is_inside(self.buffer, self.origin + mark * PARITY_BYTES, at, bool(self.marks[mark])))
 
 
+def _line_start(text: NDArray[np.uint8], at: int) -> int:
+    """Behind the first newline from a byte on, or the end."""
+    for start in range(at, len(text), 1 << 16):
+        newlines = np.flatnonzero(text[start : start + (1 << 16)] == NEWLINE)
+        if len(newlines):
+            return start + int(newlines[0]) + 1
+    return len(text)
+
+
 def index_quotes(
     buffer: NDArray[np.uint8], separator: str, path: Path, *, origin: int, use: Callable[[int, int, bool], None]
 ) -> QuoteIndex | None:
@@ -42,23 +53,37 @@ def index_quotes(
     in a row before which there is no newline inside quotes: such a row is bad, and ends at its first newline. If there
     is one before, nobody can tell what a newline is behind the bad row, and the file is rejected.
     """
-    marks = np.zeros((len(buffer) - origin) // PARITY_BYTES + 1, np.bool_)
-    state, text, byte = ScanState(), buffer[origin:], np.uint8(ord(separator))
-    whole = len(text) // 64 * 64
-    for at in range(0, whole, _STEP_BYTES):
-        end = min(at + _STEP_BYTES, whole)
-        use(origin + at, origin + end, True)
-        state = scan_quotes(text, at, end, byte, state, (0, marks))
-        if len(text) > _STEP_BYTES:  # a long file does not stay in memory for having been scanned
-            use(origin + at, origin + end, False)
-        if state.is_broken:
-            break
-    if not state.is_broken:
+    text, byte = buffer[origin:], np.uint8(ord(separator))
+    step = len(text) // _PIECES + 1
+    borders = [0, *(_line_start(text, at) for at in range(step, len(text), step)), len(text)]
+    nothing = np.zeros(0, np.bool_)
+
+    def scan(start: int, stop: int, marks: NDArray[np.bool_]) -> ScanState:
+        state: ScanState = ScanState()
+        is_long = len(text) > _STEP_BYTES
+        whole = start + (stop - start) // 64 * 64
+        for at in range(start, whole, _STEP_BYTES):
+            end = min(at + _STEP_BYTES, whole)
+            use(origin + at, origin + end, True)
+            state = scan_quotes(text, at, end, byte, state, (0, marks))
+            if is_long:  # a long file does not stay in memory for having been scanned
+                use(origin + at, origin + end, False)
+            if state.is_broken:
+                return ScanState(*state)
         rest = np.zeros(64, np.uint8)
-        rest[: len(text) - whole] = text[whole:]
-        state = scan_quotes(rest, 0, len(text) - whole, byte, state, (whole, marks))
+        rest[: stop - whole] = text[whole:stop]
+        state = scan_quotes(rest, 0, stop - whole, byte, state, (whole, marks))
+        return ScanState(*state)
+
+    with ThreadPoolExecutor(_PIECES) as pool:
+        found = list(pool.map(scan, borders[:-1], borders[1:], [nothing] * (len(borders) - 1)))
+    # a piece begins behind a newline, which ends a line if no quote is open at the end of the piece before
+    if not any(state.is_broken or state.is_inside or state.num_breaks for state in found):
+        return None
+    marks = np.zeros(len(text) // PARITY_BYTES + 1, np.bool_)
+    state = scan(0, len(text), marks)
     if not state.is_broken and not state.is_inside:
-        return QuoteIndex(buffer, origin, marks) if state.num_breaks else None
+        return QuoteIndex(buffer, origin, marks)
     if state.breaks_before:
         line = int(count_lines(text, 0, state.row_start)) + 1
         raise DataError(

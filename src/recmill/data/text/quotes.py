@@ -73,7 +73,7 @@ def scan_quotes(
     num_breaks, row_start, breaks_before = state.num_breaks, state.row_start, state.breaks_before
     bad = uint64(0)
     while at < stop:
-        if (first + at) % PARITY_BYTES == 0:
+        if len(marks) and (first + at) % PARITY_BYTES == 0:
             marks[(first + at) // PARITY_BYTES] = inside != 0
         valid = ALL if stop - at >= 64 else (uint64(1) << uint64(stop - at)) - uint64(1)
         quotes, newlines = match64(buffer, at, QUOTE) & valid, match64(buffer, at, NEWLINE) & valid
