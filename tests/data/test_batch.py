@@ -13,8 +13,13 @@ cursors = st.builds(Cursor, st.integers(0, 2**40), st.integers(0, 2**40))
 def test_columns_have_a_row_each() -> None:
     columns = empty_columns(7, 3, 2)
     assert (columns.dense.shape, columns.ids.shape, columns.labels.shape) == ((7, 3), (7, 2), (7,))
-    assert [str(column.dtype) for column in columns] == ["float32", "int64", "float32"]
+    assert [str(column.dtype) for column in columns] == ["float32", "int64", "float32", "float32"]
     assert columns.num_rows == 7
+
+
+def test_weights_are_there_if_asked_for_and_are_cut_with_the_rows() -> None:
+    assert empty_columns(7, 3, 2).rows(2, 5).weights.shape == (0,)
+    assert empty_columns(7, 3, 2, has_weight=True).rows(2, 5).weights.shape == (3,)
 
 
 def test_rows_are_a_view() -> None:

@@ -33,7 +33,7 @@ def evaluated_logits(monkeypatch: pytest.MonkeyPatch) -> Callable[[TrainConfig, 
     def evaluate(config: TrainConfig, weights_dir: Path) -> NDArray[np.float32]:
         seen = list[NDArray[np.float32]]()
         with monkeypatch.context() as patch:
-            patch.setattr(ClickMetrics, "update", lambda _self, logits, _labels: seen.append(np.array(logits)))
+            patch.setattr(ClickMetrics, "update", lambda _self, logits, *_rest: seen.append(np.array(logits)))
             patch.setattr(ClickMetrics, "result", lambda _self: None)
             with trained_task(config, weights_dir) as task:
                 task.evaluate("test")

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+import recmill
 from tests.laws.world import CALM, assert_same_world, train_with
 
 SCHEMA = """
@@ -54,3 +55,8 @@ def test_two_processes_weigh_as_one(words: list[str], tmp_path: Path) -> None:
     results = [json.loads((tmp_path / name / "results.json").read_text())["test"] for name in ("one", "two")]
     for name in ("logloss", "calibration", "accuracy"):
         assert results[0][name] == pytest.approx(results[1][name], rel=1e-5)
+    model = recmill.load(tmp_path / "one")
+    with_all = model.predict("view,2,0.5,3,a\ncart,0,0.25,4,b\n")
+    without_label = model.predict("2,0.5,3,a\n0,0.25,4,b\n")
+    columns = model.predict({"price": [0.5, 0.25], "shop": [3, 4], "city": ["a", "b"]})
+    assert with_all.tolist() == without_label.tolist() == columns.tolist(), "new rows need neither label nor weight"
