@@ -1,9 +1,12 @@
 """The process's memory."""
 
 import ctypes
+from pathlib import Path
 
 import psutil
 
+# of version 2 and 1, as a container sees them
+_GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 # glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -19,6 +22,17 @@ def keep_freed_memory() -> None:
     if mallopt is not None:  # other C libraries have no such switch
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def limit_bytes() -> int:
+    """The most that a process can ever have: memory and swap of the machine, or the limit of its control group."""
+    most = int(psutil.virtual_memory().total + psutil.swap_memory().total)
+    for path in _GROUP_LIMITS:
+        try:
+            most = min(most, int(path.read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return most
 
 
 def available_bytes(num_procs: int = 1) -> int:

@@ -184,7 +184,7 @@ def test_sequences_from_events_to_recommendations(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"is a run of sasrec, which ranks items .* use `recmill recommend`"):
         rm.predict(tmp_path / "next", "x")
     model.write_lists(tmp_path / "lists.csv", 3)
-    assert pl.read_csv(tmp_path / "lists.csv").columns == ["user", "rank", "item", "score"]
+    assert pl.read_csv(tmp_path / "lists.csv").columns == ["user", "rank", "item", "score", "source"]
     assert rm.plan("sasrec", items=1000).fits
     with pytest.raises(ConfigError, match=r"there is no preset of events 'x'"):
         rm.prepare_events(tmp_path / "world", out=tmp_path / "y", preset="x")

@@ -49,7 +49,7 @@ def test_lists_are_written_in_the_format_that_the_name_tells(
 ) -> None:
     for name, read in (("lists.csv", pl.read_csv), ("lists.parquet", pl.read_parquet)):
         assert main(["recommend", str(sasrec), "--all", "-k", "3", "--out", str(tmp_path / name)]) == 0
-        assert read(tmp_path / name).columns == ["user", "rank", "item", "score"]
+        assert read(tmp_path / name).columns == ["user", "rank", "item", "score", "source"]
     assert pl.read_csv(tmp_path / "lists.csv").height == pl.read_parquet(tmp_path / "lists.parquet").height == 300
     assert main(["recommend", str(sasrec), "--all", "--out", str(tmp_path / "lists.txt")]) == 2
     assert "the ending tells the format" in capsys.readouterr().err

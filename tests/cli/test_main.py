@@ -318,3 +318,21 @@ def test_threads_give_way_unless_somebody_has_decided_otherwise(decided: dict[st
     environment = dict(decided)
     calm_threads(environment)
     assert environment == (decided or {"GOMP_SPINCOUNT": SPIN_COUNT})
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "out of memory"),
+        (PermissionError(13, "Permission denied", "/x"), "/x cannot be read or written"),
+    ],
+)
+def test_what_the_system_does_not_give_is_explained(
+    error: Exception, said: str, recmill: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_words: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("recmill.recipes.resolve.read_run_config", fail)
+    done = recmill("evaluate", "anything")
+    assert (done.status, said in done.err, "internal error" in done.err) == (2, True, False)

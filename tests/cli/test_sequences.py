@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from recmill.cli.main import main
+from recmill.data.events.prepare import open_prepared_sequences
 from tests.cli.command import train_sasrec
 
 TINY = [
@@ -155,7 +156,7 @@ def test_lists_for_everybody_are_those_for_each(
     status, out, _ = told(capsys, "recommend", run_dir, "--all", "--out", tmp_path / "lists.parquet", "-k", "4")
     assert (status, "100 users" in out) == (0, True)
     lists = pl.read_parquet(tmp_path / "lists.parquet")
-    assert lists.columns == ["user", "rank", "item", "score"]
+    assert lists.columns == ["user", "rank", "item", "score", "source"]
     assert lists.height == 400
     _, out, _ = told(capsys, "recommend", run_dir, "--user", "33", "-k", "4", "--json")
     expected = json.loads(out)["items"]
@@ -167,9 +168,6 @@ def test_lists_for_everybody_are_those_for_each(
 REFUSALS = [
     (("--user", "4711"), "there is no user '4711' among the 100 prepared ones; give what the user did with --history"),
     (("--user", "x"), "there is no user 'x'"),
-    (("--history", " , "), "--history is empty"),
-    (("--history", "9999,x"), "none of the items 9999, x was trained on"),
-    (("--history", "99999999999999999999,1_2"), "none of the items 99999999999999999999, 1_2 was trained on"),
     (("--user", "7", "-k", "0"), "-k 0: a list has at least one item"),
     (("--history", "[3, 7.5]"), "--history: [3, 7.5] is no list of items"),
     (("--history", "[3, 7"), "is no JSON list"),
@@ -186,6 +184,18 @@ def test_what_cannot_be_recommended(
     assert (status, complaint in err) == (2, True), err
 
 
+@pytest.mark.parametrize("history", [" , ", "9999,x", "99999999999999999999,1_2"])
+def test_a_history_without_a_known_item_gets_the_most_popular_ones(
+    history: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = told(capsys, "recommend", run_dir, "--history", history, "-k", "3", "--json")
+    assert (status, "no item that was trained on: the most popular items" in err) == (0, True)
+    listed = json.loads(out)
+    counts = sorted(open_prepared_sequences(run_dir.parent / "data").item_counts.tolist(), reverse=True)
+    assert listed["source"] == "popularity"
+    assert [each["score"] for each in listed["items"]] == counts[:3]
+
+
 def test_lists_for_a_file_of_histories_are_those_for_each(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,9 +203,11 @@ def test_lists_for_a_file_of_histories_are_those_for_each(
     path, out = tmp_path / "asked.jsonl", tmp_path / "deep" / "lists.parquet"
     path.write_text("".join(json.dumps({"user": u, "history": h}) + "\n" for u, h in asked.items()))
     status, told_all, _ = told(capsys, "recommend", run_dir, "--histories", path, "--out", out, "-k", "4")
-    assert (status, "3 users" in told_all, "2 histories have no item" in told_all) == (0, True, True)
+    assert (status, "5 users" in told_all, "2 histories have no item" in told_all) == (0, True, True)
     lists = pl.read_parquet(out)
-    for user in ("anna", "bert", "carl"):
+    sources = dict(zip(lists["user"], lists["source"], strict=True))
+    assert sources == {user: "popularity" if user in ("nobody", "empty") else "model" for user in asked}
+    for user in asked:
         history = ("--history", json.dumps(asked[user]))
         alone = json.loads(told(capsys, "recommend", run_dir, *history, "-k", "4", "--json")[1])["items"]
         rows = lists.filter(pl.col("user") == user).sort("rank")

@@ -28,7 +28,7 @@ from recmill.cli import (
     synth,
     train,
 )
-from recmill.errors import ERROR_FILE, PeerFailed, RecmillError
+from recmill.errors import ERROR_FILE, PeerFailed, RecmillError, UserError
 
 INTERRUPTED = 130
 
@@ -81,6 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # or the interpreter complains once more when it flushes
         return 1
+    except (MemoryError, PermissionError) as error:
+        if args.debug:
+            raise
+        print(f"recmill: {explain_system(error)}", file=sys.stderr)
+        return UserError.exit_status
     except Exception as error:
         if args.debug:
             raise
@@ -90,6 +95,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+
+
+def explain_system(error: MemoryError | PermissionError) -> str:
+    """What the system did not give, and what to do about it."""
+    if isinstance(error, PermissionError):
+        return f"{error.filename or 'a file'} cannot be read or written: {error.strerror}; choose another place"
+    return (
+        f"out of memory ({error or 'the system gave no more'}); `recmill plan` shows what a run needs: lower "
+        "data.max_rows_per_table, data.global_batch or data.eval_batch"
+    )
 
 
 def leave_error(error: RecmillError) -> None:

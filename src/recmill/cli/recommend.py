@@ -46,11 +46,9 @@ def run(args: argparse.Namespace) -> int:
     written = model.write_lists(args.out, args.k, histories=args.histories)
     out = sys.stderr if args.out == Path("-") else sys.stdout
     print(f"{args.out}: {written.num_users:,} users, {written.length} items each at most", file=out)
-    if written.num_without:
-        what = "users have no event" if args.everybody else "histories have no item"
-        print(
-            f"{written.num_without:,} {what} {'with an item ' if args.everybody else ''}that was trained on", file=out
-        )
+    if written.num_popular:
+        whose = "users" if args.everybody else "histories"
+        print(f"{written.num_popular:,} {whose} have no item that was trained on: the most popular ones", file=out)
     return 0
 
 
@@ -64,10 +62,12 @@ def print_list(model: "SequenceModel", args: argparse.Namespace) -> int:
         print("recmill: no item is left: the history has them all", file=sys.stderr)
     if listed.unknown:
         print(f"recmill: ignored, never trained on: {', '.join(listed.unknown)}", file=sys.stderr)
+    if listed.source == "popularity":
+        print("recmill: the history has no item that was trained on: the most popular items", file=sys.stderr)
     rows = list(zip(listed.items, listed.scores, strict=True))
     if args.json:
         items = [{"item": item, "score": score} for item, score in rows]
-        print(json.dumps({"history": listed.history_length, "items": items}))
+        print(json.dumps({"history": listed.history_length, "source": listed.source, "items": items}))
     elif rows:
         print("\n".join(f"{rank:>4}  {item}  {score:.4f}" for rank, (item, score) in enumerate(rows, start=1)))
     return 0

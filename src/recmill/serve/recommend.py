@@ -13,7 +13,7 @@ from recmill.data.events.arrow import Lists
 from recmill.data.events.prepare import PreparedSequences
 from recmill.data.events.windows import Sequences
 from recmill.errors import ConfigError, DataError
-from recmill.models.sequence.baselines import Scorer
+from recmill.models.sequence.baselines import Popularity, Scorer
 from recmill.ranking import Known, hide_known, take_top
 from recmill.training.sequence.evaluate import block_size, cut_blocks
 
@@ -27,30 +27,28 @@ class History(NamedTuple):
     unknown: list[str]
 
 
+class SomeLists(NamedTuple):
+    """Lists, and for each whether it is of the most popular items, because the history has no known item."""
+
+    lists: Lists
+    is_cold: NDArray[np.bool_]
+
+
 def find_history(prepared: PreparedSequences, user: str) -> NDArray[np.int64]:
-    """All that a user did, the held-out events included."""
+    """All that a user did, the held-out events included; nothing if no training event has one of the items."""
     number = prepared.catalogue.find_user(user)
     if number is None:
         raise DataError(
             f"there is no user {user!r} among the {prepared.sequences.num_users:,} prepared ones; "
             "give what the user did with --history"
         )
-    history = whole_history(prepared.sequences, number)
-    if not len(history):
-        raise DataError(f"user {user!r} has no event with an item that was trained on; there is nothing to go by")
-    return history
+    return whole_history(prepared.sequences, number)
 
 
 def whole_history(sequences: Sequences, user: int) -> NDArray[np.int64]:
     """The known items of a user."""
     length = int(sequences.offsets[user + 1] - sequences.offsets[user])
     return sequences.history(user, length).astype(np.int64)
-
-
-def users_with_history(sequences: Sequences) -> NDArray[np.int64]:
-    """The users who have a known item."""
-    lengths = np.diff(sequences.offsets)
-    return np.flatnonzero([len(sequences.history(user, int(n))) > 0 for user, n in enumerate(lengths)])
 
 
 def split_names(text: str) -> list[str]:
@@ -71,16 +69,11 @@ def _as_names(values: object, where: str) -> list[str]:
 
 
 def read_history(prepared: PreparedSequences, names: Sequence[str]) -> History:
-    """The ids of items by their names, oldest first."""
+    """The ids of items by their names, oldest first; none if no training event has one of them."""
     if not names:
-        raise ConfigError("--history is empty; give items, oldest first, as in --history 12,7,30")
+        return History(np.empty(0, np.int64), [])
     found = prepared.catalogue.find_items(names)
     unknown = [name for name, number in zip(names, found.tolist(), strict=True) if not number]
-    if len(unknown) == len(names):
-        raise DataError(
-            f"none of the items {', '.join(unknown[:5])}{', …' if len(unknown) > 5 else ''} was trained on; "
-            "there is nothing to go by (items are separated by commas)"
-        )
     return History(found[found > 0], unknown)
 
 
@@ -96,28 +89,41 @@ def recommend(scorer: Scorer, histories: Sequence[NDArray[np.int64]], num_items:
     return places + 1, listed
 
 
+def recommend_or_popular(
+    scorer: Scorer, prepared: PreparedSequences, histories: Sequence[NDArray[np.int64]], length: int
+) -> SomeLists:
+    """The best items for each history; the most popular ones for those that have no known item to go by."""
+    num_items = prepared.sequences.num_items
+    is_cold = np.array([not len(history) for history in histories], bool)
+    places = np.zeros((len(histories), min(length, num_items)), np.int64)
+    scores = np.zeros(places.shape, np.float32)
+    for rows, chosen in ((~is_cold, scorer), (is_cold, Popularity(prepared.item_counts))):
+        some = [histories[row] for row in np.flatnonzero(rows).tolist()]
+        if some:
+            places[rows], scores[rows] = recommend(chosen, some, num_items, length)
+    return SomeLists((places, scores), is_cold)
+
+
 def recommend_to_all(
-    scorer: Scorer, prepared: PreparedSequences, users: NDArray[np.int64], length: int, eval_batch: int
-) -> Iterator[tuple[NDArray[np.int64], Lists]]:
-    """Block by block: users, of whom each has a known item, and their lists."""
+    scorer: Scorer, prepared: PreparedSequences, length: int, eval_batch: int
+) -> Iterator[tuple[NDArray[np.int64], SomeLists]]:
+    """Block by block: all users, and their lists."""
     sequences = prepared.sequences
-    for some in cut_blocks(users, sequences.num_items, eval_batch):
+    for some in cut_blocks(np.arange(sequences.num_users), sequences.num_items, eval_batch):
         histories = [whole_history(sequences, int(user)) for user in some]
-        yield some, recommend(scorer, histories, sequences.num_items, length)
+        yield some, recommend_or_popular(scorer, prepared, histories, length)
 
 
 def recommend_to_new(
     scorer: Scorer, prepared: PreparedSequences, path: Path, length: int, eval_batch: int
-) -> Iterator[tuple[list[str], Lists]]:
-    """Block by block: the users of a file of histories, without those who have no known item, and their lists."""
+) -> Iterator[tuple[list[str], SomeLists]]:
+    """Block by block: the users of a file of histories, and their lists."""
     num_items, asked = prepared.sequences.num_items, read_asked(path)
     while block := list(islice(asked, block_size(num_items, eval_batch))):
         ids_of_all = prepared.catalogue.find_items([name for _, names in block for name in names])
         found = np.split(ids_of_all, np.cumsum([len(names) for _, names in block])[:-1])
-        known = [(user, ids[ids > 0]) for (user, _), ids in zip(block, found, strict=True) if (ids > 0).any()]
-        if known:
-            users, histories = zip(*known, strict=True)
-            yield list(users), recommend(scorer, histories, num_items, length)
+        histories = [ids[ids > 0] for ids in found]
+        yield [user for user, _ in block], recommend_or_popular(scorer, prepared, histories, length)
 
 
 def read_asked(path: Path) -> Iterator[tuple[str, list[str]]]:

@@ -27,6 +27,7 @@ class Recommended:
     scores: list[float]
     unknown: list[str]  # items of the history that were never trained on
     history_length: int
+    source: str = "model"  # or popularity: the history has no item that was trained on
 
     def _repr_html_(self) -> str:
         return html_table(("item", "score"), zip(self.items, self.scores, strict=True))
@@ -34,10 +35,10 @@ class Recommended:
 
 @dataclass(frozen=True)
 class WrittenLists:
-    """How many users have a list in a file, how many have none, and how long lists are at most."""
+    """How many users have a list in a file, how many of the lists are of popular items, how long they are at most."""
 
     num_users: int
-    num_without: int
+    num_popular: int
     length: int
 
 
@@ -91,7 +92,10 @@ class SequenceModel:
         user: int | str | None = None,
         k: int = 20,
     ) -> Recommended:
-        """The k best items for a history, oldest first, or for a user of the prepared sequences."""
+        """The k best items for a history, oldest first, or for a user of the prepared sequences.
+
+        Without an item that was trained on they are the most popular ones, and `source` says so.
+        """
         if (history is None) == (user is None):
             raise ConfigError("recommend takes a history or a user, one of them")
         _refuse_no_list(k)
@@ -102,10 +106,11 @@ class SequenceModel:
             given = recommend.split_names(history) if isinstance(history, str) else [str(each) for each in history]
             ids, unknown = recommend.read_history(prepared, given)
         with self._task.ready_to_score():
-            places, scores = recommend.recommend(self._task.state.model, [ids], self.num_items, k)
+            (places, scores), is_cold = recommend.recommend_or_popular(self._task.state.model, prepared, [ids], k)
         listed = places[0][places[0] > 0].tolist()
         items = prepared.catalogue.item_names(listed)
-        return Recommended(items, [float(score) for score in scores[0][: len(items)]], unknown, len(ids))
+        source = "popularity" if is_cold[0] else "model"
+        return Recommended(items, [float(score) for score in scores[0][: len(items)]], unknown, len(ids), source)
 
     def write_lists(self, out: str | Path, k: int = 20, *, histories: str | Path | None = None) -> WrittenLists:
         """Write the lists of all users, or of a file of histories, to a Parquet or CSV file."""
@@ -115,19 +120,18 @@ class SequenceModel:
         eval_batch = self._task.config.data.eval_batch
         blocks: Any
         if histories is not None:
-            num_asked = sum(1 for _ in recommend.read_asked(Path(histories)))  # a bad line is named before all else
+            for _ in recommend.read_asked(Path(histories)):
+                pass  # a bad line is named before all else
             blocks = recommend.recommend_to_new(state.model, prepared, Path(histories), k, eval_batch)
         else:
-            users = recommend.users_with_history(prepared.sequences)
-            num_asked = prepared.sequences.num_users
-            blocks = recommend.recommend_to_all(state.model, prepared, users, k, eval_batch)
-        num_users, catalogue = 0, prepared.catalogue
+            blocks = recommend.recommend_to_all(state.model, prepared, k, eval_batch)
+        num_users, num_popular, catalogue = 0, 0, prepared.catalogue
         schema = catalogue.lists_schema(are_new=histories is not None)
         with self._task.ready_to_score(), table_writer(path, schema) as writer:
-            for users_of_block, lists in blocks:
-                num_users += len(users_of_block)
-                writer.write_table(catalogue.lists_table(users_of_block, lists))
-        return WrittenLists(num_users, num_asked - num_users, min(k, self.num_items))
+            for users_of_block, (lists, is_cold) in blocks:
+                num_users, num_popular = num_users + len(users_of_block), num_popular + int(is_cold.sum())
+                writer.write_table(catalogue.lists_table(users_of_block, lists, is_cold))
+        return WrittenLists(num_users, num_popular, min(k, self.num_items))
 
     def __repr__(self) -> str:
         return f"SequenceModel({self.config.model.kind}, {self.num_items:,} items, {self.weights.describe()})"

@@ -98,13 +98,12 @@ class Catalogue:
         return len(self._items)
 
     def lists_schema(self, *, are_new: bool = False) -> Any:
-        """Of a table with a row for each user and place: user, rank, item, score."""
+        """Of a table with a row for each user and place: user, rank, item, score, source (model or popularity)."""
         user_type = pa.string() if are_new else self._users.type
-        return pa.schema(
-            [("user", user_type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
-        )
+        fields = [("user", user_type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
+        return pa.schema([*fields, ("source", pa.string())])
 
-    def lists_table(self, users: NDArray[np.int64] | list[str], lists: Lists) -> Any:
+    def lists_table(self, users: NDArray[np.int64] | list[str], lists: Lists, is_popular: NDArray[np.bool_]) -> Any:
         """The lists of some users as such a table: numbers of known users, or names of new ones.
 
         Places without an item are left out.
@@ -118,6 +117,7 @@ class Catalogue:
             pa.array(ranks[is_item]),
             self._items.take(pa.array(lists_UK.ravel()[is_item] - 1)),
             pa.array(scores_UK.ravel()[is_item]),
+            pa.array(np.repeat(np.where(is_popular, "popularity", "model"), lists_UK.shape[1])[is_item]),
         ]
         return pa.table(columns, schema=self.lists_schema(are_new=are_new))
 

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from recmill.errors import ConfigError
 from recmill.settings.clicks import TrainConfig
 from recmill.training.click.assemble import build_model, count_inputs
 from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES
 
 _SAMPLE_ROWS = 4
+GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -121,17 +123,33 @@ class ClickPlan:
         return high if fits(high) else low
 
 
-def make_plan(config: TrainConfig) -> ClickPlan:
-    """Of one process; the layers are built to be counted, the tables are not."""
-    data, schema = config.data, config.data.schema_of_rows
+def plan_tables(config: TrainConfig) -> tuple[TablePlan, ...]:
+    """All tables with what is kept for their rows; nothing is built."""
     dim = config.model.table_dim
     state_width = config.tables.state_width(dim) + 2 * config.model.target_encoding_folds
-    is_averaged = config.average.from_step > 0
-    state_width += dim * is_averaged
-    tables = tuple(
-        TablePlan(name, rows, dim, state_width)
-        for name, rows in zip(schema.category_names, data.num_table_rows, strict=True)
+    state_width += dim * (config.average.from_step > 0)
+    names, sizes = config.data.schema_of_rows.category_names, config.data.num_table_rows
+    return tuple(TablePlan(name, rows, dim, state_width) for name, rows in zip(names, sizes, strict=True))
+
+
+def refuse_large_tables(config: TrainConfig, memory_bytes: int) -> None:
+    """Complain about tables that alone are more than all memory there is."""
+    tables = plan_tables(config)
+    needed = sum(table.total_bytes for table in tables)
+    if needed <= memory_bytes:
+        return
+    cap = ClickPlan(tables, 0, 0, 0, 0, 0).largest_cap(memory_bytes)
+    way_out = f"set data.max_rows_per_table={cap} or less" if cap else "lower model.embedding_dim"
+    raise ConfigError(
+        f"the embedding tables and their optimizer state need {needed / GIB:.1f} GiB, and this machine has "
+        f"{memory_bytes / GIB:.1f} GiB; {way_out}, or spread them over machines (`recmill plan` shows the sizes)"
     )
+
+
+def make_plan(config: TrainConfig) -> ClickPlan:
+    """Of one process; the layers are built to be counted, the tables are not."""
+    data, dim, tables = config.data, config.model.table_dim, plan_tables(config)
+    is_averaged = config.average.from_step > 0
     model = build_model(config)
     num_inputs = count_inputs(config)
     flops, activations = _count(model, num_inputs, len(tables), dim)
