@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from recmill.api.results import SplitResult
 from recmill.api.slices import SliceRequest, Slices, requested, slice_rows
+from recmill.data.prepared.manifest import VOCABULARY
 from recmill.errors import ConfigError, DataError
 from recmill.recipes.resolve import Overrides, apply_overrides, overrides_tree, read_run_config
 from recmill.settings.changes import refuse_other_model
@@ -74,7 +75,9 @@ def evaluate(
     is_path = isinstance(data, str | Path)
     if data is not None and not is_path and (part != "all" or not isinstance(before, TrainConfig)):
         raise ConfigError("rows that are no file have no splits; leave out split, or give the path of a directory")
-    config, found = apply_overrides(before, overrides, data=data if is_path else None), find_weights(Path(run), weights)
+    config, found = apply_overrides(before, overrides), find_weights(Path(run), weights)
+    if is_path:
+        config = apply_overrides(config, vocabulary_of_run(before), data=data)
     request = requested(by, group, top, max_values)
     is_calibrated = isinstance(config, TrainConfig) and read_calibration(found) is not None
     if isinstance(config, TrainConfig) and (request or is_calibrated or part in ("all", "train")):
@@ -83,6 +86,13 @@ def evaluate(
     if request:
         raise ConfigError("by, group and top are for click models; leave them out for a sequence model")
     return _evaluate_split(_limited(config, part, max_batches), found, part, model)
+
+
+def vocabulary_of_run(config: AnyConfig) -> dict[str, str]:
+    """Where the vocabulary of a run on prepared rows stays when the run is evaluated on other rows."""
+    if not isinstance(config, TrainConfig) or config.encoding.category != "vocabulary" or config.data.vocabulary:
+        return {}
+    return {"data.vocabulary": str(Path(config.data.dir) / VOCABULARY)}
 
 
 def _choose_part(split: str | None, config: AnyConfig, *, has_data: bool) -> RowsPart:

@@ -43,7 +43,7 @@ def run_infer(args: argparse.Namespace) -> int:
     files = "" if len(args.files) == 1 else f" --set 'data.train_files={[path.name for path in args.files]}'"
     print(
         f"{args.out}: look at its guesses, then\n"
-        f"next: recmill train demo --data {data}{files} --schema {args.out} --set data.holdout_frac=0.2 "
+        f"next: recmill train auto --data {data}{files} --schema {args.out} "
         f"--run runs/{args.out.stem}",
         file=sys.stderr,
     )

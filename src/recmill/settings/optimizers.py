@@ -213,9 +213,9 @@ class Schedule(Settings):
             return self
         if not max_steps:
             name, frac = next(iter(given.items()))
-            shown = list(frac) if isinstance(frac, tuple) else frac
+            shown = f"{list(frac)} are shares" if isinstance(frac, tuple) else f"{frac} is a share"
             raise ConfigError(
-                f"schedule.{name} = {shown} is a share of stop.max_steps, which is 0; set stop.max_steps, or give "
+                f"schedule.{name} = {shown} of stop.max_steps, which is 0; set stop.max_steps, or give "
                 f"schedule.{name.replace('_fracs', '_steps').replace('_frac', '_steps')} instead"
             )
         steps: dict[str, Any] = {}

@@ -4,6 +4,7 @@ import pytest
 
 from recmill.errors import ConfigError
 from recmill.settings.optimizers import Schedule
+from recmill.settings.tree import from_tree
 from recmill.training.optimize.schedule import lr_at
 from tests.training.conftest import Resolve
 
@@ -99,3 +100,23 @@ def test_shares_are_of_the_runs_steps(resolve: Resolve) -> None:
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Schedule(**settings)
+
+
+def test_warm_up_and_decay_may_be_shares_of_a_run() -> None:
+    shares = Schedule(warmup_frac=0.1, decay_frac=0.25, decay_power=1.0).resolved(400)
+    steps = Schedule(warmup_steps=40, decay_start_step=300, decay_steps=100, decay_power=1.0)
+    assert [lr_at(step, 1.0, shares) for step in range(401)] == [lr_at(step, 1.0, steps) for step in range(401)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"warmup_frac": 0.1, "warmup_steps": 3}, "warmup_frac and schedule.warmup_steps say the same thing twice"),
+        ({"decay_frac": 0.1, "decay_start_step": 3}, "decay_frac and schedule.decay_start_step say the same"),
+        ({"decay_frac": 0.7, "warmup_frac": 0.7}, "add up to 1.4"),
+        ({"kind": "step", "change_steps": [3], "decay_frac": 0.1}, "decay_frac = 0.1 does nothing"),
+    ],
+)
+def test_shares_that_contradict_are_rejected(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_tree(Schedule, settings)
