@@ -89,8 +89,8 @@ def test_a_file_without_a_kind_of_model_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_column_of_a_schema_that_is_misspelt_is_shown_its_neighbours(tmp_path: Path) -> None:
-    columns = '{name = "y", role = "label", kind = "int", shade = 3}'
+    columns = '{name = "y", role = "label", kind = "int", qqqq = 3}'
     (tmp_path / "own.toml").write_text(f"separator = ','\ncolumns = [{columns}]\n")
     with pytest.raises(ConfigError) as caught:
         rm.config("demo", schema=str(tmp_path / "own.toml"))
-    assert "columns.0.shade = 3 is not a setting; the settings of columns.0 are columns.0.encoding" in str(caught.value)
+    assert "columns.0.qqqq = 3 is not a setting; the settings of columns.0 are columns.0.encoding" in str(caught.value)

@@ -54,6 +54,8 @@ class Bounds:
         """Complain about an id that is no row of its table."""
         assert ids.ndim == 2
         assert ids.shape[1] == self.num_slots
+        if not self.num_slots:
+            return  # rows of numbers only
         if self._is_pooled:
             row, slot = find_outside_slots(ids, self.first_row, self.first_slot)
         else:

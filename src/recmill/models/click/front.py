@@ -54,7 +54,7 @@ class Front(nn.Module):
         self._num_dense = num_dense
         self.rates = TargetStatistics(specs, num_folds, prior) if has_rates else None
         num_inputs = num_dense + len(STATISTICS) * len(specs) * has_rates
-        self.norm = BatchNorm(num_inputs) if config.dense_norm else None
+        self.norm = BatchNorm(num_inputs) if config.dense_norm and num_inputs else None
         self.register_buffer("knots", torch.tensor(config.dense_knots), persistent=False)
         frac = config.embedding_dropout
         self.dropout = Dropout(frac, seed, "embeddings") if frac else None

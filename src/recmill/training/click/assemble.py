@@ -12,6 +12,7 @@ from recmill.memory import keep_freed_memory
 from recmill.models.click.dcn import Dcn
 from recmill.models.click.dlrm import Dlrm
 from recmill.models.click.dnn import Dnn
+from recmill.models.click.filled import NOTHING, Filled
 from recmill.models.click.finalmlp import FinalMlp
 from recmill.models.click.front import input_names, spread_names, with_front
 from recmill.models.click.own import BuildLayers, build_own_layers
@@ -48,8 +49,8 @@ def assemble(config: TrainConfig, build_layers: BuildLayers | None = None) -> Cl
 def table_specs(config: TrainConfig) -> list[TableSpec]:
     """The tables that the settings ask for."""
     schema = config.data.schema_of_rows
-    if not schema.dense_names or not schema.category_names:
-        raise ConfigError(f"schema {schema.name} needs at least one dense and one category column for a model")
+    if not schema.dense_names and not schema.category_names:
+        raise ConfigError(f"schema {schema.name} has neither a dense nor a category column; a model needs at least one")
     return [
         TableSpec(name, rows, num_slots, config.model.pooling_by_column.get(name, config.model.pooling))
         for name, rows, num_slots in zip(
@@ -71,7 +72,10 @@ def build_model(config: TrainConfig, build_layers: BuildLayers | None = None) ->
     if config.model.kind == "custom":
         model = build_own_layers(build_layers, config, len(names))
     else:
-        model = MODELS[config.model.kind](config.model, names, schema.category_names, seed=config.seed)
+        categories = schema.category_names
+        model = MODELS[config.model.kind](config.model, names or NOTHING, categories or NOTHING, seed=config.seed)
+        if not names or not categories:
+            model = Filled(model)
     return with_front(config.model, model, len(schema.dense_names), table_specs(config), seed=config.seed)
 
 
