@@ -17,7 +17,7 @@ from recmill.embeddings.table import TableSpec
 from recmill.jit import njit
 
 BETA, L2 = 1.0, 5.0
-_MAX_WEIGHTS = 1 << 26  # of all tables together; larger ones share weights
+_MAX_WEIGHTS = 1 << 24  # of all tables together; larger ones share weights
 
 
 class _Weights(NamedTuple):

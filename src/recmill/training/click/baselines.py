@@ -6,6 +6,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from recmill.uncertainty import compare_aurocs, compare_losses, row_losses
 
 LOGISTIC, CONSTANT, BEST_POSSIBLE = "logistic_regression", "click_rate", "best_possible"
 _PASSES = 3
-_ALPHAS = (0.05, 0.3)  # for many weak values, and for few strong ones
+_ALPHAS = (0.05, 0.15)  # for many weak values, and for few strong ones
 _MAX_VALIDATION_ROWS = 1_000_000
 _MAX_PAIRED_ROWS = 5_000_000  # whose scores are kept in memory, for standard errors
 
@@ -43,11 +44,12 @@ class Baselines(NamedTuple):
 def train_baselines(config: TrainConfig, inputs: Inputs) -> Baselines:
     """Read the training rows, shuffled as for the model, as often as `baselines.max_rows` allows, at most thrice.
 
-    Of two learning rates the one with the lower loss on validation counts.
+    Of two learning rates and all passes, the one with the least loss on validation counts.
     """
     specs, num_dense = table_specs(config), len(config.data.schema_of_rows.dense_names)
     candidates = [LogisticRegression(specs, num_dense, alpha=alpha) for alpha in _ALPHAS]
     limit, num_clicks, total, num_rows, passes = config.baselines.max_rows, 0.0, 0.0, 0, 0
+    least, best, best_passes = math.inf, candidates[0], 0
     while passes < _PASSES and (passes == 0 or num_rows * (passes + 1) <= limit):
         seen = 0
         for columns in _one_pass(inputs, limit):
@@ -59,8 +61,10 @@ def train_baselines(config: TrainConfig, inputs: Inputs) -> Baselines:
                 num_clicks += float(columns.labels @ weights.astype(np.float64))
                 total += float(weights.sum(dtype=np.float64))
         num_rows, passes = max(num_rows, seen), passes + 1
-    best = min(candidates, key=lambda candidate: _validation_loss(candidate, inputs))
-    return Baselines(num_clicks / (total or 1.0), best, num_rows, passes)
+        for candidate in candidates:
+            if (loss := _validation_loss(candidate, inputs)) < least:
+                least, best, best_passes = loss, deepcopy(candidate), passes
+    return Baselines(num_clicks / (total or 1.0), best, num_rows, best_passes)
 
 
 def _one_pass(inputs: Inputs, limit: int) -> Iterator[Columns]:
