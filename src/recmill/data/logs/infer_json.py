@@ -9,6 +9,7 @@ from recmill.data.logs.json_line import Broken, Whole, parse_line, type_of
 from recmill.data.logs.text_file import read_head
 from recmill.data.text.reference import BadRow
 from recmill.errors import DataError
+from recmill.settings.data import BadRowPolicy
 
 _SAMPLE_BYTES = 4 << 20
 _SAMPLE_ROWS = 20_000
@@ -31,9 +32,11 @@ def infer_json(paths: Sequence[Path], *, name: str, label: str | None = None) ->
     return infer_typed(samples, len(rows), name=name, file_format="jsonl", label=label)
 
 
-def sample_rows(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The objects of the first lines of the files."""
-    rows, room = list[dict[str, Any]](), _SAMPLE_BYTES
+def sample_rows(
+    paths: Sequence[Path], max_bytes: int = _SAMPLE_BYTES, *, bad_rows: BadRowPolicy = "fail"
+) -> list[dict[str, Any]]:
+    """The objects of the first lines of the files; what is no object is named, or ignored."""
+    rows, room = list[dict[str, Any]](), max_bytes
     for path in paths:
         head = read_head(path, room) if room > 0 and len(rows) < _SAMPLE_ROWS else b""
         room -= len(head)
@@ -41,9 +44,10 @@ def sample_rows(paths: Sequence[Path]) -> list[dict[str, Any]]:
         for number, line in enumerate(lines[: _SAMPLE_ROWS - len(rows)], start=1):
             if line.strip():
                 found = parse_line(line)
-                if isinstance(found, BadRow):
+                if not isinstance(found, BadRow):
+                    rows.append(found)
+                elif bad_rows == "fail":
                     raise DataError(f"{path}:{number}: {found.describe()}")
-                rows.append(found)
     return rows
 
 
