@@ -84,7 +84,10 @@ GUESTS = {
     "fbgemm_gpu": (),
     "torchx": ("launch/torchx.py",),
     "polars": ("data/events/interactions.py", "data/synthetic/tables.py", "api/run.py", "serve/frames.py"),
-    "pyarrow": ("data/events/arrow.py", "data/logs/parquet_rows.py", "data/prepared/parquet.py", "serve/table_file.py"),
+    "pyarrow": (
+        *("data/events/arrow.py", "data/logs/json_arrow.py", "data/logs/parquet_rows.py", "data/prepared/parquet.py"),
+        "serve/table_file.py",
+    ),
     "tensorboard": ("observe/record.py",),
     "numba": (
         *("jit.py", "data/text/swar.py", "models/parts/tile.py", "models/parts/deal.py", "embeddings/stack.py"),

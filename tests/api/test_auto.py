@@ -47,6 +47,15 @@ def test_the_model_predicts_raw_rows(trained: rm.Run, shop: Path) -> None:
     np.testing.assert_allclose(from_file[:50], from_frame, atol=1e-6)  # another batch, rounded otherwise
 
 
+def test_json_lines_become_the_model_of_the_csv(trained: rm.Run, shop: Path, tmp_path: Path) -> None:
+    pl.read_csv(shop).write_ndjson(tmp_path / "table.jsonl")
+    run = rm.train("auto", data=tmp_path / "table.jsonl", run=tmp_path / "run", overrides=SHORT)
+    assert run.results.test == trained.results.test
+    np.testing.assert_array_equal(
+        rm.load(run.dir).predict(tmp_path / "table.jsonl"), rm.load(trained.dir).predict(shop)
+    )
+
+
 def test_a_finished_run_is_not_replaced_unasked(trained: rm.Run, shop: Path) -> None:
     before = (trained.dir / "results.json").read_bytes()
     with pytest.raises(RunError, match="not empty"):

@@ -1,4 +1,4 @@
-"""The same rows twice: as lines of CSV, and as a Parquet table with types of its own."""
+"""The same rows three times: as lines of CSV, as a Parquet table and as JSON lines, with types of their own."""
 
 from pathlib import Path
 from random import Random
@@ -37,6 +37,7 @@ def as_parquet(schema: Schema) -> Schema:
 
 
 PARQUET = as_parquet(TEXT)
+JSON_LINES = PARQUET.with_({"format": "jsonl"})
 Fields = list[bytes]
 
 
@@ -99,3 +100,26 @@ def to_table(rows: list[Fields], *, is_compact: bool = False) -> pa.Table:
 def write_parquet(path: Path, table: pa.Table, *, group_rows: int = 50) -> Path:
     pq.write_table(table, path, row_group_size=group_rows)
     return path
+
+
+def _as_json(value: Any) -> bytes:
+    if isinstance(value, list):
+        return b"[" + b",".join(map(_as_json, value)) + b"]"
+    if isinstance(value, bytes):  # not always UTF-8
+        return b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\t", b"\\t") + b'"'
+    return b"null" if value is None else repr(value).encode()
+
+
+def to_json_lines(rows: list[Fields], *, is_compact: bool = False) -> bytes:
+    """Every field in its type; compact ones leave out what is missing, and their labels are true or false."""
+    lines = list[bytes]()
+    for row in rows:
+        values = {column.name: _value(field, column) for field, column in zip(row, TEXT.columns, strict=True)}
+        if is_compact:
+            values = {name: value for name, value in values.items() if value is not None}
+        cells = {name: _as_json(value) for name, value in values.items()}
+        if is_compact and values.get("clicked") in (0, 1):
+            cells["clicked"] = b"true" if values["clicked"] else b"false"
+        pairs = [b'"%s":%s' % (name.encode(), cells[name]) for name in sorted(cells)]
+        lines.append(b'{"extra":{"a":[0.5,"}"]},' + b", ".join(pairs) + b"}\n")
+    return b"".join(lines)

@@ -122,12 +122,14 @@ def test_rows_come_as_files_frames_columns_and_lines(
         path, separator="\t", has_header=False, new_columns=names, schema_overrides=dict(zip(names, kinds, strict=True))
     )
     frame.write_parquet(tmp_path / "some.parquet")
+    frame.write_ndjson(tmp_path / "some.jsonl")
     shuffled = frame.drop("label").select(sorted(frame.columns[1:])).with_columns(pl.lit("x").alias("extra"))
     forms: dict[str, object] = {
         "text path": str(path),
         "two files": [path, path],
         "gzip": tmp_path / "some.gz",
         "parquet": tmp_path / "some.parquet",
+        "json lines": tmp_path / "some.jsonl",
         "frame": frame,
         "frame without label, in another order, with more": shuffled,
         "columns": frame.to_dict(as_series=False),
@@ -223,6 +225,10 @@ def test_a_file_with_names_may_have_other_columns_in_another_order(tmp_path: Pat
     others.with_columns(pl.col("order").str.slice(2).cast(pl.Int64)).write_parquet(tmp_path / "other.parquet")
     model.write_predictions(tmp_path / "other.parquet", tmp_path / "out.parquet", id_columns=["order"])
     assert pl.read_parquet(tmp_path / "out.parquet")["order"].to_list() == list(range(400)), "of the type they had"
+    others.write_ndjson(tmp_path / "other.jsonl")
+    model.write_predictions(tmp_path / "other.jsonl", tmp_path / "json.csv", id_columns=["order", "country", "more"])
+    from_json = pl.read_csv(tmp_path / "json.csv")
+    assert from_json.drop("more").equals(written), "the same file, but for one more column"
     with pytest.raises(DataError, match=r"has no column price, which the model reads; it has country, order"):
         model.predict(others.drop("price"))
     with pytest.raises(DataError, match=r"has no column 'id' to carry along; it has country, order, price, more"):

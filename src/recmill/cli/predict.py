@@ -12,8 +12,8 @@ def add_parser(verbs: Verbs) -> None:
     parser = verbs.add_parser(
         "predict",
         help="predict clicks for new rows, with the model of a run",
-        description="Scores rows with or without a label, in their order: raw text (plain, .gz or .zst), Parquet or a "
-        "prepared directory. The label is not read.",
+        description="Scores rows with or without a label, in their order: raw text (plain, .gz or .zst), Parquet, JSON "
+        "lines or a prepared directory. The label is not read.",
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN", help="run directory of a click model, or exported weights")
     parser.add_argument("--data", type=Path, nargs="+", required=True, metavar="NEW", help="files or a directory")

@@ -13,7 +13,9 @@ def add_parser(verbs: Verbs) -> None:
         title="actions", metavar="ACTION", required=True
     )
     parser = actions.add_parser("infer", help="write a first schema from the beginning of some files")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="text (plain, .gz or .zst) or .parquet")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="text (plain, .gz or .zst), .jsonl or .parquet"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="the .toml file to write; without it, print")
     parser.add_argument("--label", metavar="NAME", help="the column to predict")
     parser.add_argument("--overwrite", action="store_true", help="replace the .toml file if it is there")

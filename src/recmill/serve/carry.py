@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.data.logs.json_line import parse_line, shown
+from recmill.data.logs.json_lines_file import JsonLines
 from recmill.data.logs.parquet_file import ParquetSegment
 from recmill.data.logs.parquet_rows import read_columns
 from recmill.data.logs.text_file import Segment
@@ -31,10 +33,19 @@ def carried_fields(segment: Segment, schema: Schema, names: Sequence[str]) -> li
     return _fields_by_offsets(text, schema, places)
 
 
+def carried_values(segment: Segment, _schema: Schema, names: Sequence[str]) -> list[list[str | None]]:
+    """For each name the values of all lines of JSON, texts as they are; None where a line has no such value."""
+    lines = JsonLines(segment)
+    found = [parse_line(lines.line(i)) for i in range(len(lines))]
+    rows = [row if isinstance(row, dict) else {} for row in found]
+    return [[None if row.get(name) is None else shown(row[name]).decode() for row in rows] for name in names]
+
+
 # By format: a function of a segment, its schema and the names of columns.
 CARRIERS: dict[Format, Callable[[Any, Schema, Sequence[str]], list[Any]]] = {
     "text": carried_fields,
     "parquet": carried_cells,
+    "jsonl": carried_values,
 }
 
 

@@ -1,7 +1,7 @@
 """Files of rows to predict: with or without a label, their columns found by name where the file names them.
 
 The columns that a model reads are those of its run. In a file they may come in another order and beside others, if the
-file has names: a header, or Parquet. The label is never read.
+file has names: a header, Parquet or JSON lines. The label is never read.
 """
 
 import csv
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
-from recmill.data.logs.formats import format_named
+from recmill.data.logs.formats import FORMATS, format_named
+from recmill.data.logs.infer_json import sample_rows
 from recmill.data.logs.parquet_rows import parquet_lists, parquet_names
 from recmill.data.logs.split import is_day
 from recmill.data.logs.text_file import read_head
@@ -74,8 +75,11 @@ def open_new_file(path: Path, schema: Schema, *, with_label: bool = False) -> Ne
         raise DataError(f"there is no file {path}")
     if format_named(path) == "parquet":
         found = _parquet_schema(path, schema, with_label=with_label)
-    elif schema.format == "parquet":
-        raise DataError(f"{path} is text, and the model was trained on Parquet ({schema}); give Parquet, or a frame")
+    elif format_named(path) == "jsonl":
+        found = _json_schema(path, schema, with_label=with_label)
+    elif schema.format != "text":
+        title = FORMATS[schema.format].title
+        raise DataError(f"{path} is text, and the model was trained on {title} ({schema}); give {title}, or a frame")
     else:
         found = _text_schema(path, schema, with_label=with_label)
     if with_label and not found.has_label:
@@ -100,6 +104,20 @@ def _parquet_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
     }
     columns = [by_name.get(name) or Column(name=name, role="ignored") for name in names]
     return Schema(name=schema.name, format="parquet", columns=tuple(columns))
+
+
+def _json_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
+    """The columns that the model reads, in its order: a key may be missing; and others that the first lines have."""
+    rows = sample_rows([path], _HEAD_BYTES, bad_rows="skip")
+    lists = {name for row in rows for name, value in row.items() if isinstance(value, list)}
+    read = [
+        column.with_({"inner_separator": None}) if column.name in lists else column
+        for column in schema.columns
+        if column.role in _roles(with_label=with_label)
+    ]
+    names = dict.fromkeys(name for row in rows for name in row if name)
+    others = [Column(name=name, role="ignored") for name in names if name not in {column.name for column in read}]
+    return Schema(name=schema.name, format="jsonl", columns=(*read, *others))
 
 
 def _text_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:

@@ -15,7 +15,7 @@ Kind = Literal["int", "float", "hex", "string"]
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
 CategoryTransform = Literal["modulo", "hash", "xxhash64"]
 MissingCategory = Literal["own_row", "last_row", "value_zero"]
-Format = Literal["text", "parquet"]
+Format = Literal["text", "parquet", "jsonl"]
 
 # The roles and kinds that go together.
 ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
@@ -141,7 +141,7 @@ class Column(Settings):
 
 
 class Schema(Settings):
-    """The fields of a line, in their order; or the columns of a Parquet file, which are found by their names."""
+    """The fields of a line, in their order; or the columns of Parquet or JSON lines, which are found by their names."""
 
     name: str = Field(description="What messages call it.")
     format: Format = Field(default="text", description="Of the files.")
@@ -174,7 +174,8 @@ class Schema(Settings):
         if self.format != "text":
             for key in ("separator", "header", "quoted", "decimal"):
                 if getattr(self, key) != type(self).model_fields[key].default:
-                    way_out = f"{key} is for text; leave it out of a schema of {self.format.capitalize()}"
+                    told = "JSON lines" if self.format == "jsonl" else self.format.capitalize()
+                    way_out = f"{key} is for text; leave it out of a schema of {told}"
                     yield f"schema {self.name}: {way_out}"
             return
         if not _can_separate(self.separator):

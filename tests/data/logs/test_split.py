@@ -77,7 +77,7 @@ def test_no_days_are_refused(tmp_path: Path) -> None:
     _make(tmp_path, "train.csv")
     assert (
         _complaint_of_days(tmp_path)
-        == f"{tmp_path} holds no files named day_0, day_1, … (plain, .gz, .zst, .bz2 or .parquet)"
+        == f"{tmp_path} holds no files named day_0, day_1, … (plain, .gz, .zst, .bz2, .parquet, .jsonl or .ndjson)"
     )
 
 

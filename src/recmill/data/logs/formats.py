@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from recmill.data.logs.json_lines_file import JsonLinesFormat
 from recmill.data.logs.parquet_file import ParquetFormat
 from recmill.data.logs.raw_format import RawFormat
 from recmill.data.logs.text_file import COMPRESSED
@@ -14,14 +15,22 @@ from recmill.settings.columns import Format
 FORMATS: dict[Format, RawFormat[Any]] = {
     "text": TextFormat(),
     "parquet": ParquetFormat(),
+    "jsonl": JsonLinesFormat(),
 }
 # What may stand behind the name of a file: how text is packed, or the format.
 SUFFIXES = (*COMPRESSED, *(suffix for known in FORMATS.values() for suffix in known.suffixes))
 
 
 def format_named(path: Path) -> Format | None:
-    """The format that the ending of a file's name belongs to; None if it tells nothing."""
-    return next((name for name, known in FORMATS.items() if path.suffix in known.suffixes), None)
+    """The format that the ending of a file's name belongs to, packed or not; None if it tells nothing."""
+    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
+    return next((name for name, known in FORMATS.items() if plain.suffix in known.suffixes), None)
+
+
+def without_suffixes(path: Path) -> str:
+    """The name of a file without the endings that say how it is packed, and of which format it is."""
+    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
+    return plain.stem if plain.suffix in SUFFIXES else plain.name
 
 
 def infer_schema(paths: Sequence[Path], *, name: str, label: str | None = None) -> str:

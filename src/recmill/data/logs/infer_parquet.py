@@ -16,7 +16,7 @@ from recmill.data.logs.infer import (
     tell_missing,
 )
 from recmill.errors import DataError
-from recmill.settings.columns import schema_from_tree
+from recmill.settings.columns import Format, schema_from_tree
 
 if TYPE_CHECKING:
     from recmill.data.logs.parquet_rows import Sample
@@ -30,13 +30,20 @@ def infer_parquet(paths: Sequence[Path], *, name: str, label: str | None = None)
     num_rows = max((len(sample.values) for sample in samples.values()), default=0)
     if num_rows == 0:
         raise DataError(f"{paths[0]} has no row to infer a schema from; give files with some")
+    return infer_typed(samples, num_rows, name=name, file_format="parquet", label=label)
+
+
+def infer_typed(
+    samples: dict[str, "Sample"], num_rows: int, *, name: str, file_format: Format, label: str | None
+) -> str:
+    """A schema file for columns of these types and first values, whatever the format."""
     label_name, why = _guess_label(samples, label)
     guesses = {
         name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample)
         for name, sample in samples.items()
     }
     columns = [{"name": name, **guess.settings} for name, guess in guesses.items()]
-    schema = schema_from_tree({"name": name, "format": "parquet", "columns": columns}, "inferred")
+    schema = schema_from_tree({"name": name, "format": file_format, "columns": columns}, "inferred")
     preface = [
         f"A first guess by `recmill schema infer` from the types of the columns and {num_rows:,} rows: "
         "look at every line of it."

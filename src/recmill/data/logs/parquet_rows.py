@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recmill.data.text.cells import Cells, Lists, Numbers, Texts, padded
+from recmill.data.text.cells import TAKEN, Cells, Lists, Numbers, Texts, padded
 from recmill.errors import DataError
 from recmill.settings.columns import ROLE_KINDS, Column, Schema
 
-# What a type of Parquet is read as, and which of these the roles and kinds of a schema take.
+# What a type of Parquet is read as.
 READ_AS = {
     "int": (pa.types.is_integer, pa.types.is_boolean),
     "float": (pa.types.is_floating,),
@@ -29,18 +29,6 @@ READ_AS = {
         pa.types.is_binary_view,
         pa.types.is_fixed_size_binary,
     ),
-}
-TAKEN = {
-    ("label", "int"): ("int", "float"),
-    ("label", "float"): ("int", "float"),
-    ("label", "string"): ("string", "int"),
-    ("weight", "int"): ("int",),
-    ("weight", "float"): ("int", "float"),
-    ("dense", "int"): ("int",),
-    ("dense", "float"): ("int", "float"),
-    ("category", "int"): ("int", "string"),
-    ("category", "hex"): ("string",),
-    ("category", "string"): ("string",),
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from recmill.data.logs.formats import SUFFIXES
+from recmill.data.logs.formats import SUFFIXES, without_suffixes
 from recmill.data.logs.raw_format import RawSegment, RawSource
 from recmill.data.logs.text_file import Source
 from recmill.errors import DataError
@@ -46,11 +46,7 @@ class Splits:
 
 def is_day(path: Path) -> bool:
     """Whether a file is named day_0, day_1, …, whatever it is packed in."""
-    return _DAY.fullmatch(_plain_name(path)) is not None
-
-
-def _plain_name(path: Path) -> str:
-    return path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
+    return _DAY.fullmatch(without_suffixes(path)) is not None
 
 
 def find_days(data_dir: Path) -> list[Path]:
@@ -59,7 +55,7 @@ def find_days(data_dir: Path) -> list[Path]:
         raise DataError(f"there is no directory {data_dir}; make one with `recmill synth criteo --out {data_dir}`")
     days: dict[int, Path] = {}
     for path in sorted(data_dir.iterdir()):
-        match = _DAY.fullmatch(_plain_name(path))
+        match = _DAY.fullmatch(without_suffixes(path))
         if match is None:
             continue
         day = int(match[1])

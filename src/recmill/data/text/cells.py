@@ -32,6 +32,19 @@ Words = NDArray[np.uint64]
 
 # What an item of a category is: a value, nothing, something for reference.py to decide, or rejected by it.
 VALUE, NONE, ODD, BAD = range(4)
+# By role and kind of a column: the types of cells that it is read from.
+TAKEN = {
+    ("label", "int"): ("int", "float"),
+    ("label", "float"): ("int", "float"),
+    ("label", "string"): ("string", "int"),
+    ("weight", "int"): ("int",),
+    ("weight", "float"): ("int", "float"),
+    ("dense", "int"): ("int",),
+    ("dense", "float"): ("int", "float"),
+    ("category", "int"): ("int", "string"),
+    ("category", "hex"): ("string",),
+    ("category", "string"): ("string",),
+}
 _PADDING = 32  # kernels load eight bytes at a time, and up to 17 behind the begin of a number
 
 
