@@ -195,9 +195,13 @@ EVENT_PRESETS = {
         ),
         EventPreset(
             "events",
-            (EventSchema(columns=("user", "item", "time"), time="time"),),
+            (
+                EventSchema(columns=("user", "item", "time"), time="time"),
+                EventSchema(name="events parquet", format="parquet", time="time"),
+            ),
             EventRules(order="time"),
-            "CSV with the header user,item,time, as `recmill synth interactions` writes it; others with --schema FILE",
+            "CSV with the header user,item,time, as `recmill synth interactions` writes it, or Parquet with these "
+            "columns; others with --schema FILE",
         ),
     )
 }
