@@ -52,3 +52,24 @@ def test_parquet_where_text_is_wanted_is_named(tmp_path: Path) -> None:
     write_csv(tmp_path / "parts" / "more.csv", random_rows(30))
     with pytest.raises(DataError, match=r"events.parquet is a Parquet file and .*more.csv is not"):
         prepared(tmp_path / "parts", EventRules(), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("ratings", "row", "header", "others"),
+    [
+        ("ratings.dat", "{}::{}::5::{}\n", "", ("movies.dat", "users.dat", "README")),
+        ("ratings.csv", "{},{},4.5,{}\n", "userId,movieId,rating,timestamp\n", ("movies.csv", "links.csv", "tags.csv")),
+        ("u.data", "{}\t{}\t3\t{}\n", "", ("u.item", "u.user", "u1.base")),
+    ],
+)
+def test_of_a_movielens_directory_the_ratings_are_read(
+    ratings: str, row: str, header: str, others: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows, preset, directory = random_rows(400), EVENT_PRESETS["movielens"], tmp_path / "ml"
+    directory.mkdir()
+    for name in others:
+        (directory / name).write_bytes("1::Les Misérables (1995)::Drama\n".encode("latin-1"))
+    (directory / ratings).write_text(header + "".join(row.format(*event) for event in rows))
+    found = prepared(directory, preset.rules, tmp_path / "out", schemas=preset.schemas)
+    assert as_expected(found) == sequences_of(rows, preset.rules)
+    assert list(found.manifest["sources"]) == [str(directory / ratings)]

@@ -18,12 +18,17 @@ from recmill.settings.events import EventSchema
 _INT = re.compile(r"[+-]?[0-9]+")
 _SHOWN = 60
 _FIRST_ROWS = 20
+# Of each MovieLens directory, the file of ratings and that of items beside it.
+_MOVIELENS_FILES = {"ratings.dat": "movies.dat", "ratings.csv": "movies.csv", "u.data": "u.item"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MICROSECONDS = 1_000_000  # times with fractions are kept as whole numbers of these
 
 
 def find_event_files(data: Path) -> tuple[Path, ...]:
-    """A single file, or all of a directory in the order of their names; hidden ones are left out."""
+    """A single file, or all of a directory in the order of their names; hidden ones are left out.
+
+    Of a directory as MovieLens publishes it, the ratings alone: the others describe items and users.
+    """
     if data.is_file():
         return (data,)
     if not data.is_dir():
@@ -31,7 +36,9 @@ def find_event_files(data: Path) -> tuple[Path, ...]:
     paths = tuple(sorted(path for path in data.iterdir() if path.is_file() and not path.name.startswith(".")))
     if not paths:
         raise DataError(f"{data} holds no file")
-    return paths
+    by_name = {path.name: path for path in paths}
+    ratings = [by_name[name] for name, items in _MOVIELENS_FILES.items() if name in by_name and items in by_name]
+    return tuple(ratings[:1]) or paths
 
 
 def split_fields(line: str, schema: EventSchema) -> list[str]:
