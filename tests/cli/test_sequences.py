@@ -165,6 +165,25 @@ def test_lists_for_everybody_are_those_for_each(
     assert mine["score"].to_list() == pytest.approx([row["score"] for row in expected], rel=1e-4)
 
 
+def test_lists_have_titles_if_a_file_of_them_is_given(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    titles = tmp_path / "movies.dat"
+    titles.write_bytes("".join(f"{item}::Élan {item}::Drama\n" for item in range(500)).encode("latin-1"))
+    words = ("recommend", run_dir, "--user", "33", "-k", "4", "--titles", titles)
+    status, out, _ = told(capsys, *words)
+    assert (status, all(f"Élan {line.split()[1]}" in line for line in out.splitlines())) == (0, True)
+    _, out, _ = told(capsys, *words, "--json")
+    assert all(row["title"] == f"Élan {row['item']}" for row in json.loads(out)["items"])
+    out_path = tmp_path / "lists.csv"
+    told(capsys, "recommend", run_dir, "--all", "--out", out_path, "-k", "4", "--titles", titles)
+    lists = pl.read_csv(out_path)
+    assert lists["title"].to_list() == [f"Élan {item}" for item in lists["item"].to_list()]
+    titles.write_text("x::Nothing::Drama\n")
+    status, _, err = told(capsys, *words)
+    assert (status, "has none of the" in err) == (2, True), err
+
+
 REFUSALS = [
     (("--user", "4711"), "there is no user '4711' among the 100 prepared ones; give what the user did with --history"),
     (("--user", "x"), "there is no user 'x'"),

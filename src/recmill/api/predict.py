@@ -35,6 +35,7 @@ def recommend(
     user: int | str | None = None,
     k: int = 20,
     weights: str | Path = "best",
+    titles: str | Path | None = None,
 ) -> "Recommended":
-    """The k best items for a history, oldest first, or for a user of the prepared sequences."""
-    return load_sequence_model(run, weights=weights).recommend(history, user=user, k=k)
+    """The k best items for a history, oldest first, or for a user of the prepared sequences; `titles` is a file."""
+    return load_sequence_model(run, weights=weights).recommend(history, user=user, k=k, titles=titles)

@@ -10,6 +10,7 @@ from pydantic import Field
 from recmill.settings.tree import Settings, from_tree, read_toml
 
 IdKind = Literal["int", "string"]
+TimeKind = Literal["int", "float", "iso"]
 EventOrder = Literal["time", "file", "item"]
 # last: what leave_one_out tests on, with the validation events to learn from too
 EventSplit = Literal["leave_one_out", "last", "time"]
@@ -32,7 +33,9 @@ class EventSchema(Settings):
     is_read: str | None = Field(default=None, description="The column that is 1 for a book read, 0 for one shelved.")
     user_kind: IdKind = Field(default="int", description="How users are written.")
     item_kind: IdKind = Field(default="int", description="How items are written.")
-    time_kind: Literal["int", "float"] = Field(default="int", description="How times are written.")
+    time_kind: TimeKind = Field(
+        default="int", description="How times are written; not said: int, or iso (ISO 8601) if the first rows are."
+    )
     quoted: bool = Field(default=False, description="Fields may stand in double quotes, within a line.")
 
     def problems(self) -> Iterator[str]:
@@ -53,7 +56,7 @@ class EventSchema(Settings):
             yield f"schema {self.name}: a name stands twice among columns {', '.join(self.columns)}"
 
     def kind_of(self, role: str) -> str:
-        """int, float or string."""
+        """int, float, iso or string."""
         return {
             "user": self.user_kind,
             "item": self.item_kind,
@@ -192,9 +195,13 @@ EVENT_PRESETS = {
         ),
         EventPreset(
             "events",
-            (EventSchema(columns=("user", "item", "time"), time="time"),),
+            (
+                EventSchema(columns=("user", "item", "time"), time="time"),
+                EventSchema(name="events parquet", format="parquet", time="time"),
+            ),
             EventRules(order="time"),
-            "CSV with the header user,item,time, as `recmill synth interactions` writes it; others with --schema FILE",
+            "CSV with the header user,item,time, as `recmill synth interactions` writes it, or Parquet with these "
+            "columns; others with --schema FILE",
         ),
     )
 }

@@ -21,7 +21,28 @@ SCHEMAS = {
         user_kind="string",
     ),
     "floats": EventSchema(columns=("user", "item", "time"), time="time", time_kind="float", header=False),
+    "moments": EventSchema(columns=("user", "item", "time"), time="time", time_kind="iso", header=False),
 }
+MOMENTS = st.one_of(
+    st.datetimes().map(lambda moment: moment.isoformat()),
+    st.datetimes(timezones=st.timezones()).map(lambda moment: moment.isoformat(" ")),
+    st.dates().map(lambda day: day.isoformat()),
+    st.sampled_from(
+        [
+            "2024-05-31T12:00:00Z",
+            "2024-05-31 12:00:00.5",
+            "20240531",
+            "2024-02-30",
+            "2024-05-31T24:00:00",
+            "1999-12-31T23:59:60",
+            "2024-05-31T12:00:00.123456789Z",
+            "2024-05-31T12:00:00+0200",
+            " 2024-05-31 ",
+            "2024-05-31T12:00",
+            "0000-01-01",
+        ]
+    ),
+)
 PIECES = st.one_of(
     st.integers(-5, 10**6).map(str),
     st.sampled_from(
@@ -31,6 +52,7 @@ PIECES = st.one_of(
 LINES = st.lists(
     st.one_of(
         st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)).map(lambda t: "{}\0{}\0{}".format(*t)),
+        st.tuples(st.integers(0, 99), st.integers(0, 99), MOMENTS).map(lambda t: "{}\0{}\0{}".format(*t)),
         st.lists(PIECES, max_size=6).map("".join),
     ),
     max_size=8,

@@ -1,6 +1,7 @@
 """Event files to prepared sequences: against plain Python, killed and begun again, and with bad input."""
 
 import gzip
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,23 @@ def test_times_with_fractions_order_parquet_as_they_order_text(tmp_path: Path) -
     from_text = as_expected(prepared(tmp_path / "events.csv", rules, tmp_path / "out", schemas=(text,)))
     assert as_expected(prepared(tmp_path / "events.parquet", rules, tmp_path / "out", schemas=(parquet,))) == from_text
     assert from_text.items == [8, 9]
+
+
+@pytest.mark.parametrize("layout", ["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S+00:00"])
+def test_iso_times_are_found_by_the_first_rows_and_order_as_numbers_do(layout: str, tmp_path: Path) -> None:
+    rows, rules = random_rows(400), EventRules(order="time")
+    expected = sequences_of(rows, rules)
+    moments = [datetime.fromtimestamp(time, UTC).strftime(layout) for _, _, time in rows]
+    users, items, _ = zip(*rows, strict=True)
+    path = tmp_path / "events.csv"
+    lines = [f"{user},{item},{moment}\n" for user, item, moment in zip(users, items, moments, strict=True)]
+    path.write_text(HEADER + "".join(lines))
+    assert as_expected(prepared(path, rules, tmp_path / "out", part_bytes=500)) == expected
+    pl.DataFrame({"user": users, "item": items, "time": moments}).write_parquet(tmp_path / "events.parquet")
+    schema = EventSchema(format="parquet", time="time")
+    found = prepared(tmp_path / "events.parquet", rules, tmp_path / "out", schemas=(schema,))
+    assert as_expected(found) == expected
+    assert found.manifest["schema"]["time_kind"] == "iso"
 
 
 def test_who_has_nothing_before_the_cut_is_counted(tmp_path: Path) -> None:

@@ -165,6 +165,39 @@ def test_a_bad_line_is_named_or_counted(line: str, complaint: str, tmp_path: Pat
         assert as_expected(found) == sequences_of([*rows, (1, 2, 3)], EventRules(order="time"))
 
 
+@pytest.mark.parametrize(
+    ("written", "kinds", "complaint"),
+    [
+        ("2024-05-31T12:00:00Z", {"time_kind": "int"}, r"no integer of 64 bits; a schema may say time_kind = \"iso\" "),
+        ("1.5", {}, r"no integer of 64 bits; a schema may say time_kind = \"float\" "),
+        ("31.05.2024", {}, r"no integer of 64 bits \("),
+        ("31.05.2024", {"time_kind": "iso"}, "no ISO 8601 time as 2024-05-31T12:00:00Z "),
+    ],
+)
+def test_of_many_bad_times_the_first_is_named_with_what_helps(
+    written: str, kinds: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(HEADER + f"7,8,{written}\n" * 500)
+    schema = EventSchema(columns=("user", "item", "time"), time="time", **kinds)
+    for part_bytes in (len(path.read_bytes()) - 30, 100):  # the last parts are shorter, and done first
+        with pytest.raises(BadRowError, match=rf"events.csv:2: time is '{written}', which is {complaint}"):
+            prepared(path, EventRules(order="time"), tmp_path / "out", schemas=(schema,), part_bytes=part_bytes)
+
+
+def test_a_moment_that_is_none_is_named_among_others(tmp_path: Path) -> None:
+    moments = ["2024-05-31T12:00:00Z"] * 30
+    moments[24] = "2024-02-30"
+    path = tmp_path / "events.csv"
+    path.write_text(HEADER + "".join(f"1,{item},{moment}\n" for item, moment in enumerate(moments)))
+    with pytest.raises(BadRowError, match=r"events.csv:26: time is '2024-02-30', which is no ISO 8601 time"):
+        prepared(path, EventRules(order="time"), tmp_path / "out")
+    pl.DataFrame({"user": [1] * 30, "item": range(30), "time": moments}).write_parquet(tmp_path / "events.parquet")
+    schema = EventSchema(format="parquet", time="time")
+    with pytest.raises(BadRowError, match=r"events.parquet: row 25: time is '2024-02-30', which is no ISO 8601 time"):
+        prepared(tmp_path / "events.parquet", EventRules(order="time"), tmp_path / "out", schemas=(schema,))
+
+
 def test_a_header_that_does_not_match_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text("user;item;time\n1;2;3\n")

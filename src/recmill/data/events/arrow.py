@@ -1,7 +1,7 @@
 """Sequences as Arrow files, mapped into memory as they are: one of users with their events, one of items."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +97,14 @@ class Catalogue:
             pq.write_table(pa.table({"id": ids, "item": self._items}), scratch, compression="zstd")
         return len(self._items)
 
-    def lists_schema(self, *, are_new: bool = False) -> Any:
-        """Of a table with a row for each user and place: user, rank, item, score, source (model or popularity)."""
+    def lists_schema(self, *, are_new: bool = False, has_titles: bool = False) -> Any:
+        """Of a table with a row for each user and place: user, rank, item, score, source (model or popularity).
+
+        With titles they are the last column.
+        """
         user_type = pa.string() if are_new else self._users.type
         fields = [("user", user_type), ("rank", pa.int32()), ("item", self._items.type), ("score", pa.float32())]
-        return pa.schema([*fields, ("source", pa.string())])
+        return pa.schema([*fields, ("source", pa.string()), *([("title", pa.string())] if has_titles else [])])
 
     def lists_table(self, users: NDArray[np.int64] | list[str], lists: Lists, is_popular: NDArray[np.bool_]) -> Any:
         """The lists of some users as such a table: numbers of known users, or names of new ones.
@@ -120,6 +123,12 @@ class Catalogue:
             pa.array(np.repeat(np.where(is_popular, "popularity", "model"), lists_UK.shape[1])[is_item]),
         ]
         return pa.table(columns, schema=self.lists_schema(are_new=are_new))
+
+
+def add_titles(lists: Any, titles: Mapping[str, str]) -> Any:
+    """A table of lists with the titles of its items; null where an item has none."""
+    found = [titles.get(str(item)) for item in lists.column("item").to_pylist()]
+    return lists.append_column("title", pa.array(found, pa.string()))
 
 
 def _as_value(name: str, kind: Any) -> int | str | None:

@@ -11,12 +11,19 @@ from numpy.typing import NDArray
 
 from recmill.data.events.grouping import count_codes
 from recmill.data.events.schema import MICROSECONDS, BadEvent, parse_lines, way_out
+from recmill.data.events.times import EXAMPLE, read_iso
 from recmill.data.logs.text_file import Segment
 from recmill.errors import DataError
 from recmill.settings.data import BadRowPolicy
 from recmill.settings.events import EventRules, EventSchema
 
-_TYPES: dict[str, type[pl.DataType]] = {"int": pl.Int64, "float": pl.Float64, "string": pl.String}
+_TYPES: dict[str, type[pl.DataType]] = {"int": pl.Int64, "float": pl.Float64, "string": pl.String, "iso": pl.Int64}
+_WRITTEN_TYPES: dict[str, type[pl.DataType]] = {**_TYPES, "iso": pl.String}
+# What polars and Python read alike; other ways of writing a time are left to Python.
+_PLAIN_ISO = (
+    r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-2][0-9]:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[+-][01][0-9]:[0-5][0-9])?)?$"
+)
 # Integers so close together are counted and coded by a table of all numbers between them: no hashing, no sorting.
 _DIRECT_SPAN = 1 << 25
 _GAP = "\0gap"  # between two separators in a row; no column can be called so
@@ -45,7 +52,7 @@ def read_text(
     if frame is not None:
         return frame, 0
     first_line = segment.source.line_number(segment.start)
-    values, bad = parse_lines(text, first_line, schema, roles)
+    values, bad = parse_lines(text, first_line, schema, roles, until_bad=bad_rows == "fail")
     if bad and bad_rows == "fail":
         raise bad[0].complain(segment.source.path)
     return pl.DataFrame(values, schema={role: _TYPES[schema.kind_of(role)] for role in roles}), len(bad)
@@ -69,7 +76,7 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
             has_header=False,
             separator=schema.separator[0],
             quote_char=None,
-            schema={name: _TYPES[columns.get(name, "string")] for name in names},
+            schema={name: _WRITTEN_TYPES[columns.get(name, "string")] for name in names},
             columns=sorted(names.index(name) for name in looked_at),
         )
     except pl.exceptions.PolarsError:
@@ -84,9 +91,26 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
     frame = frame.select(pl.col(getattr(schema, role)).alias(role) for role in roles)
     if "is_read" in roles and not frame["is_read"].is_between(0, 1).all():
         return None
+    if "time" in roles and schema.time_kind == "iso":
+        frame = frame.with_columns(_read_plain_times(frame["time"]))
+        if frame["time"].has_nulls():
+            return None
     numbers = [role for role in roles if schema.kind_of(role) == "float"]
     are_sane = [bool((frame[role].abs() < 2**43).all()) for role in numbers]
     return frame if all(are_sane) else None
+
+
+def _read_plain_times(texts: pl.Series) -> pl.Series:
+    """Microseconds since 1970 of ISO times that are all written alike; null for those that are not."""
+    text = pl.col(texts.name)
+    known = texts.to_frame().select(pl.when(text.str.contains(_PLAIN_ISO)).then(text))[texts.name]
+    if known.null_count() == len(known):
+        return known.cast(pl.Int64)
+    if len(known.drop_nulls()[0]) == len("2024-05-31"):
+        return known.str.to_datetime("%Y-%m-%d", strict=False, time_unit="us").dt.epoch("us")
+    known = known.str.replace(" ", "T", literal=True).str.replace("Z", "+00:00", literal=True)
+    zone = "%:z" if known.str.contains(r"[+-][0-9:]{5}$").any() else ""
+    return known.str.to_datetime(f"%Y-%m-%dT%H:%M:%S%.f{zone}", strict=False, time_unit="us").dt.epoch("us")
 
 
 class RowRange(NamedTuple):
@@ -129,6 +153,11 @@ def _as_text_would_be(
     kind, bad = schema.kind_of(role), {"and every event needs one": values.is_null()}
     if role == "time" and isinstance(values.dtype, pl.Datetime):
         return values.dt.epoch("us"), bad
+    if kind == "iso":
+        if values.dtype != pl.String:
+            raise DataError(f"{path}: column {schema.time} is of type {values.dtype}, and time_kind is iso: texts")
+        read = _read_times(values)
+        return read, {**bad, f"which is no ISO 8601 time as {EXAMPLE}": values.is_not_null() & read.is_null()}
     try:
         read = values.cast(_TYPES[kind], strict=False)
     except pl.exceptions.PolarsError:
@@ -136,7 +165,7 @@ def _as_text_would_be(
         raise DataError(f"{path}: column {column} is of type {values.dtype}, which is no {kind}") from None
     bad[f"which is no {kind}"] = read.is_null()
     if kind == "int" and values.dtype.is_numeric():
-        bad[f"which is no integer{way_out(role)}"] = read.cast(values.dtype, strict=False) != values
+        bad[f"which is no integer{way_out(role, '0.5')}"] = read.cast(values.dtype, strict=False) != values
     if kind == "float":
         bad["which is too large or no number"] = ~(read.abs() < 2**43)
     if role == "is_read":
@@ -144,6 +173,25 @@ def _as_text_would_be(
     if kind == "string":
         bad["which is no name"] = read == ""
     return read, {why: is_bad.fill_null(False) for why, is_bad in bad.items()}
+
+
+def _read_times(texts: pl.Series) -> pl.Series:
+    """Microseconds since 1970 of any ISO times; null for other texts."""
+    read = _read_plain_times(texts)
+    is_left = read.is_null() & texts.is_not_null()
+    if not is_left.any():
+        return read
+    others = [None if text is None else read_iso(text) for text in texts]
+    return pl.Series(texts.name, others, pl.Int64)
+
+
+def first_texts(path: Path, column: str, num_rows: int = 20) -> list[str]:
+    """What the first rows of a Parquet file have in a column of texts; nothing if it has none such."""
+    try:
+        values = pl.scan_parquet(path).select(column).head(num_rows).collect()[column]
+    except (pl.exceptions.PolarsError, OSError):  # whoever reads the rows says what is wrong
+        return []
+    return values.drop_nulls().to_list() if values.dtype == pl.String else []
 
 
 def parquet_rows(path: Path) -> int:

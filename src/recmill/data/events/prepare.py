@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from recmill.data.events import grouping, interactions
 from recmill.data.events.arrow import Catalogue, open_sequences, write_items, write_sequences
-from recmill.data.events.schema import choose_schema, find_event_files
+from recmill.data.events.opening import open_parts
+from recmill.data.events.schema import find_event_files
 from recmill.data.events.windows import PAD, UNKNOWN, Sequences
-from recmill.data.logs.text_file import Segment, Source
+from recmill.data.logs.text_file import Segment
 from recmill.data.prepared.manifest import SEQUENCES_FORMAT, prepared_kind
 from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
 from recmill.errors import DataError
@@ -42,7 +43,6 @@ from recmill.settings.data import BadRowPolicy
 from recmill.settings.events import EventRules, EventSchema
 
 _PART_BYTES = 16 << 20
-_PART_ROWS = 1 << 20  # of Parquet
 _NO_LIMIT = 2**31 - 1
 
 
@@ -79,32 +79,12 @@ def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
         raise
 
 
-def _open_parts(job: EventJob, paths: tuple[Path, ...]) -> tuple[EventSchema, list[Any]]:
-    """The schema that fits all files, and pieces of them in their order."""
-    if job.schemas[0].format == "parquet":
-        ranges = [
-            interactions.RowRange(path, at, min(at + _PART_ROWS, rows))
-            for path in paths
-            for rows in [interactions.parquet_rows(path)]
-            for at in range(0, rows, _PART_ROWS)
-        ]
-        return job.schemas[0], ranges
-    schemas, parts = job.schemas, list[Any]()
-    for path in paths:
-        source = Source(path)
-        if not source.num_bytes:
-            continue
-        schemas = (choose_schema(source, schemas),)
-        parts += source.whole().cut(job.part_bytes)
-    return schemas[0], parts
-
-
 class _Preparation:
     """One run through all stages."""
 
     def __init__(self, job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> None:
         self._job = job
-        self._schema, self._parts = _open_parts(job, paths)
+        self._schema, self._parts = open_parts(paths, job.schemas, job.part_bytes)
         self._roles = interactions.roles_of(self._schema, job.rules)
         self._plan = {
             "preset": job.preset,

@@ -6,21 +6,29 @@ accepted or rejected by file, line and value.
 
 import csv
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recmill.data.events.times import EXAMPLE, read_iso
 from recmill.data.logs.text_file import Source
 from recmill.errors import BadRowError, DataError
 from recmill.settings.events import EventSchema
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _SHOWN = 60
+_FIRST_ROWS = 20
+# Of each MovieLens directory, the file of ratings and that of items beside it.
+_MOVIELENS_FILES = {"ratings.dat": "movies.dat", "ratings.csv": "movies.csv", "u.data": "u.item"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MICROSECONDS = 1_000_000  # times with fractions are kept as whole numbers of these
 
 
 def find_event_files(data: Path) -> tuple[Path, ...]:
-    """A single file, or all of a directory in the order of their names; hidden ones are left out."""
+    """A single file, or all of a directory in the order of their names; hidden ones are left out.
+
+    Of a directory as MovieLens publishes it, the ratings alone: the others describe items and users.
+    """
     if data.is_file():
         return (data,)
     if not data.is_dir():
@@ -28,7 +36,9 @@ def find_event_files(data: Path) -> tuple[Path, ...]:
     paths = tuple(sorted(path for path in data.iterdir() if path.is_file() and not path.name.startswith(".")))
     if not paths:
         raise DataError(f"{data} holds no file")
-    return paths
+    by_name = {path.name: path for path in paths}
+    ratings = [by_name[name] for name, items in _MOVIELENS_FILES.items() if name in by_name and items in by_name]
+    return tuple(ratings[:1]) or paths
 
 
 def split_fields(line: str, schema: EventSchema) -> list[str]:
@@ -64,6 +74,24 @@ def _is_row(fields: list[str], schema: EventSchema) -> bool:
     return all(_INT.fullmatch(text.strip()) for text in ids)
 
 
+def first_values(source: Source, schema: EventSchema, role: str) -> list[str]:
+    """What the first rows of a text have in the column of a role; rows with other numbers of fields are left out."""
+    column = getattr(schema, role)
+    if column is None:
+        return []
+    at, values, place = source.rows_start, list[str](), schema.columns.index(column)
+    for _ in range(_FIRST_ROWS):
+        end = source.line_end(at)
+        line = source.buffer[at:end].tobytes().decode(errors="replace").rstrip("\r")
+        with suppress(csv.Error):
+            fields = split_fields(line, schema)
+            values += [fields[place]] if len(fields) == len(schema.columns) else []
+        at = end + 1
+        if at >= source.num_bytes:
+            break
+    return values
+
+
 def _expect(schema: EventSchema) -> str:
     kind = "the header" if schema.header else "a row of"
     return f"{kind} {schema.separator.join(schema.columns)!r}"
@@ -89,9 +117,12 @@ class BadEvent(NamedTuple):
 
 
 def parse_lines(
-    text: bytes, first_line: int, schema: EventSchema, roles: tuple[str, ...]
+    text: bytes, first_line: int, schema: EventSchema, roles: tuple[str, ...], *, until_bad: bool = False
 ) -> tuple[dict[str, list[Any]], list[BadEvent]]:
-    """Every line of some text, one by one: the values of the roles, and the lines that have none."""
+    """Every line of some text, one by one: the values of the roles, and the lines that have none.
+
+    `until_bad` stops at the first of those.
+    """
     values: dict[str, list[Any]] = {role: [] for role in roles}
     bad = list[BadEvent]()
     lines = text.split(b"\n")
@@ -102,6 +133,8 @@ def parse_lines(
         parsed = _parse_line(line, schema, roles)
         if isinstance(parsed, str):
             bad.append(BadEvent(number, f": {parsed}"))
+            if until_bad:
+                break
         else:
             for role, value in zip(roles, parsed, strict=True):
                 values[role].append(value)
@@ -142,6 +175,9 @@ def _parse_field(text: str, role: str, schema: EventSchema) -> int | float | str
         except ValueError:
             return f"{column} is {shorten(text)}, which is no number"
         return number if abs(number) < 2**43 else f"{column} is {shorten(text)}, which is too large or no number"
+    if kind == "iso":
+        moment = read_iso(text)
+        return f"{column} is {shorten(text)}, which is no ISO 8601 time as {EXAMPLE}" if moment is None else moment
     whole = read_int(text)
     if whole is None:
         return f"{column} is {shorten(text)}, which is no integer of 64 bits{way_out(role, text, schema)}"
@@ -154,8 +190,23 @@ def way_out(role: str, text: str = "", schema: EventSchema | None = None) -> str
     """What in a schema would make a value right that is no integer, if it is known."""
     if text.startswith('"') and schema is not None and not schema.quoted:
         return "; a schema with quoted = true reads fields in quotes"
-    kinds = {"user": "string", "item": "string", "time": "float"}
-    return f'; a schema may say {role}_kind = "{kinds[role]}"' if role in kinds else ""
+    if kind := _kind_that_fits(role, text):
+        return f'; a schema may say {role}_kind = "{kind}"'
+    return ""
+
+
+def _kind_that_fits(role: str, text: str) -> str | None:
+    """How a schema would have to say that a value which is no integer is written, if it can."""
+    if role in ("user", "item"):
+        return "string"
+    if role != "time":
+        return None
+    if read_iso(text) is not None:
+        return "iso"
+    try:
+        return "float" if abs(float(text)) < 2**43 else None
+    except ValueError:
+        return None
 
 
 def read_int(text: str) -> int | None:

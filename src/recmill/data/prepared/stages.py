@@ -71,11 +71,13 @@ class Stages:
 
         with ThreadPoolExecutor(self._jobs) as pool:
             futures = [pool.submit(finish, part) for part in missing]
-            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            wait(futures, return_when=FIRST_EXCEPTION)
             for future in futures:
                 future.cancel()
-        for future in finished:
-            future.result()
+        # parts begin in their order: of several that failed, the first one's error is that of the first bad line
+        for future in futures:
+            if not future.cancelled():
+                future.result()
         return [record for record in records if record is not None]
 
     def _path(self, stage: str, part: int) -> Path:
