@@ -16,7 +16,9 @@ def add_parser(verbs: Verbs) -> None:
         "lines or a prepared directory. The label is not read.",
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN", help="run directory of a click model, or exported weights")
-    parser.add_argument("--data", type=Path, nargs="+", required=True, metavar="NEW", help="files or a directory")
+    parser.add_argument(
+        "--data", type=Path, nargs="+", required=True, metavar="NEW", help="files, a directory, or - for standard input"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("-"), metavar="FILE", help=".parquet or .csv; - for CSV on this screen (-)"
     )
@@ -36,11 +38,13 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the weights, score the rows, write the table."""
+    from recmill.data.logs.stdin_file import given_path
     from recmill.observe.console import ProgressLine
     from recmill.serve.model import load_click_model
 
     model = load_click_model(args.run_dir, weights=args.weights, model=import_layers(args.layers))
-    rows = args.data[0] if len(args.data) == 1 else args.data
+    paths = [given_path(path) for path in args.data]
+    rows = paths[0] if len(paths) == 1 else paths
     written = model.write_predictions(
         rows, args.out, id_columns=args.id_column, bad_rows=args.bad_rows, line=ProgressLine()
     )

@@ -14,7 +14,11 @@ def add_parser(verbs: Verbs) -> None:
     )
     parser = actions.add_parser("infer", help="write a first schema from the beginning of some files")
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="text (plain, .gz or .zst), .jsonl or .parquet"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="text (plain, .gz or .zst), .jsonl or .parquet; - for standard input",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="the .toml file to write; without it, print")
     parser.add_argument("--label", metavar="NAME", help="the column to predict")
@@ -28,6 +32,7 @@ def add_parser(verbs: Verbs) -> None:
 def run_infer(args: argparse.Namespace) -> int:
     """Read a sample, guess, write or print."""
     from recmill.data.logs.formats import infer_schema
+    from recmill.data.logs.stdin_file import given_path
     from recmill.errors import ConfigError
     from recmill.files import write_atomic
 
@@ -35,6 +40,7 @@ def run_infer(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.out} is there already; choose another name or pass --overwrite")
     if args.out is not None and not args.out.parent.is_dir():
         raise ConfigError(f"there is no directory {args.out.parent} to write {args.out.name} into")
+    args.files = [given_path(path) for path in args.files]
     name = args.out.stem if args.out is not None else args.files[0].name.partition(".")[0]
     text = infer_schema(args.files, name=name, label=args.label)
     if args.out is None:

@@ -55,7 +55,10 @@ def add_parser(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Resolve the settings and train."""
     from recmill.api.train import print_line, resolve_or_choose
+    from recmill.data.logs.stdin_file import given_path
 
+    if args.data is not None:
+        args.data = given_path(args.data, procs=args.procs)
     config, goes_on = resolve_or_choose(sources_from(args), args.run, mode_of(args), args.label, print_line)
     if args.procs is not None or args.max_restarts is not None:
         return start_processes(args, config)

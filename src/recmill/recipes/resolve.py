@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from recmill.data.prepared.manifest import prepared_kind, settings_for_rows, settings_for_vocabulary
 from recmill.errors import ConfigError, DataError, RunError
-from recmill.files import CONFIG
+from recmill.files import CONFIG, STDIN
 from recmill.recipes import RECIPES, find_recipe
 from recmill.settings.changes import refuse_changes
 from recmill.settings.families import CLICK, SEQUENCE, AnyConfig, Family, family_of, family_of_tree
@@ -106,7 +106,7 @@ def apply_overrides(config: AnyConfig, overrides: Overrides, *, data: str | Path
     family = family_of(config)
     layer = overrides_tree(overrides, family)
     if data is not None:
-        layer = layered(family.config, layer, {"data": {"dir": str(Path(data).resolve())}})
+        layer = layered(family.config, layer, {"data": {"dir": _absolute(data)}})
     return from_tree(family.config, layered(family.config, config.to_tree(), layer))
 
 
@@ -126,6 +126,11 @@ def resolve_for_run(sources: Sources, run_dir: Path, mode: Mode) -> tuple[AnyCon
         if mode != "start_or_resume" or not is_started:
             return after, False
         before = read_run_config(run_dir)
+    if before.data.dir == STDIN:
+        raise RunError(
+            f"{run_dir} cannot go on: its rows came through standard input, and nobody has kept them; write them to a "
+            "file, and start a run on that"
+        )
     refuse_changes(before, after, run_dir)
     return after, True
 
@@ -151,10 +156,15 @@ def overrides_tree(overrides: Overrides, family: Family | None) -> Tree:
     return parse_assignments(overrides, family.config if family else None)
 
 
+def _absolute(data: str | Path) -> str:
+    """The path of data from wherever one is; standard input is the same everywhere, and leads to no name."""
+    return STDIN if str(data) == STDIN else str(Path(data).resolve())
+
+
 def _options_tree(sources: Sources) -> Tree:
     options = {key: value() if callable(value) else value for key, value in sources.options.items()}
     if sources.data is not None:
-        options["data.dir"] = str(Path(sources.data).resolve())
+        options["data.dir"] = _absolute(sources.data)
     if sources.schema is not None:
         options["data.row_schema"] = sources.schema
         if all(column.rows for column in find_schema(sources.schema).of_role("category")):

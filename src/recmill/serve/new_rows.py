@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
 from recmill.data.logs.formats import FORMATS, format_named
-from recmill.data.logs.infer_json import sample_rows
+from recmill.data.logs.infer_json import begins_with_object, sample_rows
 from recmill.data.logs.parquet_rows import parquet_lists, parquet_names
 from recmill.data.logs.split import is_day
 from recmill.data.logs.text_file import read_head
@@ -75,7 +75,7 @@ def open_new_file(path: Path, schema: Schema, *, with_label: bool = False) -> Ne
         raise DataError(f"there is no file {path}")
     if format_named(path) == "parquet":
         found = _parquet_schema(path, schema, with_label=with_label)
-    elif format_named(path) == "jsonl":
+    elif format_named(path) == "jsonl" or (schema.format == "jsonl" and begins_with_object(path)):
         found = _json_schema(path, schema, with_label=with_label)
     elif schema.format != "text":
         title = FORMATS[schema.format].title

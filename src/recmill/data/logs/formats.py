@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from recmill.data.logs.infer_json import begins_with_object
 from recmill.data.logs.json_lines_file import JsonLinesFormat
 from recmill.data.logs.parquet_file import ParquetFormat
 from recmill.data.logs.raw_format import RawFormat
@@ -34,8 +35,8 @@ def without_suffixes(path: Path) -> str:
 
 
 def infer_schema(paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
-    """A first schema file for files of one format; those whose names tell nothing are text."""
-    found = {format_named(path) for path in paths}
+    """A first schema file for files of one format; those whose names tell nothing are text, or begin with an object."""
+    found = {format_named(path) or ("jsonl" if begins_with_object(path) else None) for path in paths}
     if len(found) > 1:
         title = next(FORMATS[known].title for known in found if known is not None)
         raise ConfigError(f"some of the files are {title} and some are not; a schema is for one format")

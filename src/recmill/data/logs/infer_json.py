@@ -32,6 +32,12 @@ def infer_json(paths: Sequence[Path], *, name: str, label: str | None = None) ->
     return infer_typed(samples, len(rows), name=name, file_format="jsonl", label=label)
 
 
+def begins_with_object(path: Path) -> bool:
+    """Whether the first line of a file is a JSON object, whatever the file is called."""
+    line = read_head(path, _SAMPLE_BYTES).removeprefix(_BYTE_ORDER_MARK).partition(b"\n")[0]
+    return line.startswith(b"{") and not isinstance(parse_line(line), BadRow)
+
+
 def sample_rows(
     paths: Sequence[Path], max_bytes: int = _SAMPLE_BYTES, *, bad_rows: BadRowPolicy = "fail"
 ) -> list[dict[str, Any]]:

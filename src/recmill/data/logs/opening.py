@@ -16,6 +16,7 @@ from recmill.data.logs.split import (
     split_by_day,
     split_tail,
 )
+from recmill.data.logs.stdin_file import refuse_lost_input
 from recmill.errors import ConfigError
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
@@ -35,6 +36,7 @@ def open_log(path: Path, schema: Schema) -> RawSource:
 def open_splits(data: DataConfig) -> Splits:
     """By day, by patterns, or by the last lines, as the settings say."""
     data_dir = Path(data.dir)
+    refuse_lost_input(data_dir)
     open_one = partial(open_log, schema=data.schema_of_rows)
     if data.has_holdout:
         segments = [open_one(path).whole() for path in _training_paths(data)]
