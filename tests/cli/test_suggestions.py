@@ -110,6 +110,25 @@ def test_a_bad_row_is_skipped_by_the_same_command_with_the_option(
         assert main([*going_on, "--bad-rows", "skip"]) == 0, capsys.readouterr().err
 
 
+def test_too_many_bad_rows_are_allowed_by_the_setting_that_the_message_names(
+    tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in tiny_world_dir.glob("day_*"):
+        lines = path.read_text().splitlines(keepends=True)
+        (tmp_path / path.name).write_text("".join(line + "no row\n" * (i % 10 == 0) for i, line in enumerate(lines)))
+    words = ["train", "demo", "--data", str(tmp_path), "--run", str(tmp_path / "run"), "--bad-rows", "skip", *TINY]
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "lines read are bad (9." in told
+    assert f"{tmp_path}/day_" in told
+    assert "--set data.max_bad_frac=" in told
+    assert main([*words, "--set", "data.max_bad_frac=0.2"]) == 0, capsys.readouterr().err
+    evaluated = ["evaluate", str(tmp_path / "run"), "--bad-rows", "skip", "--set", "data.max_bad_frac=0.05"]
+    for more in ([], ["--data", str(tmp_path / "day_0")]):
+        assert main([*evaluated, *more]) == 2
+        assert "lines read are bad (9.09%), more than data.max_bad_frac = 0.05" in capsys.readouterr().err
+
+
 def test_a_run_that_was_stopped_goes_on_as_its_message_says(
     tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

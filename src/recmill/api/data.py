@@ -1,12 +1,13 @@
 """Data from Python: synthetic worlds, preparation of rows and of events, audits."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from recmill.errors import ConfigError
 from recmill.recipes.resolve import Overrides, overrides_tree
-from recmill.settings.data import BadRowPolicy, DataConfig
+from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy, DataConfig
 from recmill.settings.families import CLICK
 from recmill.settings.schemas import find_schema
 from recmill.settings.tree import from_tree, layered
@@ -76,8 +77,7 @@ def prepare(
 
     _refuse_other(store=(store, "npy", "parquet"), bad_rows=(bad_rows, "fail", "skip"))
     settings = rows_to_prepare(data, schema, overrides)
-    splits = open_splits(settings)
-    try:
+    with closing(open_splits(settings)) as splits:
         job = PrepareJob(
             splits,
             settings.schema_of_rows,
@@ -88,6 +88,7 @@ def prepare(
             jobs=_num_jobs(jobs),
             seed=seed,
             bad_rows=bad_rows,
+            max_bad_frac=settings.max_bad_frac,
             min_count=min_count,
             max_values=max_values,
             modulo=modulo,
@@ -95,8 +96,6 @@ def prepare(
             on_progress=on_progress or say_nothing,
         )
         return prepare_rows(job, overwrite=overwrite)
-    finally:
-        splits.close()
 
 
 def _refuse_other(**given: tuple[str, ...]) -> None:
@@ -132,12 +131,14 @@ def prepare_events(
     rules: dict[str, Any] | None = None,
     jobs: int | None = None,
     bad_rows: BadRowPolicy = "fail",
+    max_bad_frac: float = MAX_BAD_FRAC,
     overwrite: bool = False,
     on_progress: "OnProgress | None" = None,
 ) -> "Record":
     """Turn events of users into sequences; the manifest of the directory that was written.
 
-    `rules` are in place of the preset's: order, min_length, max_length, min_item_count, k_core, split, …
+    `rules` are in place of the preset's: order, min_length, max_length, min_item_count, k_core, split, … `max_bad_frac`
+    is the share of lines that may be ignored with bad_rows = "skip".
     """
     from recmill.data.events.prepare import EventJob
     from recmill.data.events.prepare import prepare_events as write_events
@@ -148,6 +149,8 @@ def prepare_events(
         raise ConfigError(f"there is no preset of events {preset!r}; choose from {', '.join(EVENT_PRESETS)}")
     if schema is not None and preset != "events":
         raise ConfigError(f"--schema {schema}: preset {preset} knows its columns; set --preset events")
+    if not 0 <= max_bad_frac <= 1:
+        raise ConfigError(f"data.max_bad_frac = {max_bad_frac} is rejected: it is a share, 0 to 1")
     chosen = EVENT_PRESETS[preset]
     job = EventJob(
         Path(data),
@@ -157,6 +160,7 @@ def prepare_events(
         preset,
         jobs=_num_jobs(jobs),
         bad_rows=bad_rows,
+        max_bad_frac=max_bad_frac,
         on_progress=on_progress or say_nothing,
     )
     return write_events(job, overwrite=overwrite)

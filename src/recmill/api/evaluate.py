@@ -124,6 +124,7 @@ def _evaluate_rows(
     model: "ClickModel", rows: "Rows", part: RowsPart, request: SliceRequest, max_batches: int | None
 ) -> Evaluated:
     """The metrics of all rows, or of a split, and of the parts that are asked for."""
+    from recmill.data.logs.bad_rows import refuse_many_bad
     from recmill.training.click.evaluate import batch_limit, describe_metrics, plain_metrics
 
     data = model.config.data
@@ -133,6 +134,8 @@ def _evaluate_rows(
     max_rows = limit * data.eval_batch
     scored = model.score_labelled(rows, part, request.columns, keeps_rows=bool(request), max_rows=max_rows)
     metrics = scored.metrics.result()
+    num_lines = metrics.num_rows + scored.num_skipped
+    refuse_many_bad(scored.num_skipped, num_lines, data.max_bad_frac, scored.first_bad)
     if not metrics.num_rows:
         raise DataError(f"{rows if isinstance(rows, Path) else 'the data'} has no row to evaluate")
     result = SplitResult(plain_metrics(metrics, scored.num_skipped, is_whole=scored.is_whole))

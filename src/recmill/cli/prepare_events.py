@@ -1,6 +1,7 @@
 """`recmill prepare --preset goodreads|movielens|user-item|events`: events to sequences by user."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ _CLICK_OPTIONS: dict[str, Any] = {
     "store": "npy",
     "seed": None,
     "memory": "2GiB",
-    "assignments": [],
 }
 
 
@@ -48,6 +48,7 @@ def is_wanted(args: argparse.Namespace) -> bool:
         for name, default in _CLICK_OPTIONS.items():
             if getattr(args, name) != default:
                 raise ConfigError(f"{_option(name)} does nothing for --preset {args.preset}; leave it out")
+        read_max_bad_frac(args.assignments, args.preset)
         return True
     find_preset(args.preset)
     for name in EventRules.model_fields:
@@ -58,9 +59,24 @@ def is_wanted(args: argparse.Namespace) -> bool:
     return False
 
 
+def read_max_bad_frac(assignments: Sequence[str], preset: str) -> float:
+    """The one setting that matters for events, `data.max_bad_frac`; others are rejected."""
+    from recmill.settings.data import MAX_BAD_FRAC
+
+    value = MAX_BAD_FRAC
+    for assignment in assignments:
+        key, _, text = assignment.partition("=")
+        if key.strip() != "data.max_bad_frac":
+            raise ConfigError(f"--set {key} does nothing for --preset {preset}; leave it out")
+        try:
+            value = float(text)
+        except ValueError:
+            raise ConfigError(f"--set data.max_bad_frac={text}: it is a share, 0 to 1") from None
+    return value
+
+
 def _option(name: str) -> str:
-    names = {"store": "--format", "assignments": "--set"}
-    return names.get(name, "--" + name.replace("_", "-"))
+    return {"store": "--format"}.get(name, "--" + name.replace("_", "-"))
 
 
 def run(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
@@ -76,6 +92,7 @@ def run(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
         rules={name: getattr(args, name) for name in EventRules.model_fields if getattr(args, name) is not None},
         jobs=args.jobs,
         bad_rows=args.bad_rows,
+        max_bad_frac=read_max_bad_frac(args.assignments, args.preset),
         overwrite=args.overwrite,
         on_progress=on_progress,
     )

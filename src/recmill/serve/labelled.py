@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.calibration import Calibrator
+from recmill.data.logs.bad_rows import SHOWN
 from recmill.data.logs.opening import open_splits
 from recmill.errors import ConfigError, DataError
 from recmill.metrics import ClickMetrics
@@ -94,6 +95,7 @@ class RowCollector:
         self, columns: Sequence[str], calibrator: Calibrator | None, *, keeps_rows: bool, max_rows: int
     ) -> None:
         self.metrics, self.num_skipped, self.is_whole = ClickMetrics(), 0, True
+        self.first_bad = list[str]()
         self.calibrated = None if calibrator is None else ClickMetrics()
         self._calibrator = calibrator
         self._columns = {name: ValueCodes() for name in columns}
@@ -102,6 +104,7 @@ class RowCollector:
 
     def take(self, scored: Iterator[Scored]) -> None:
         """All rows, or the first so many; bad ones are counted."""
+        num_seen = 0
         for each in scored:
             kept = ~np.isnan(each.logits)
             room = self._max_rows - self._num_rows
@@ -111,7 +114,9 @@ class RowCollector:
             self._take(each, kept)
             if not self.is_whole:
                 return
+            self.first_bad += [f"row {num_seen + place + 1}: {why}" for place, why in each.bad[:SHOWN]]
             self.num_skipped += len(each.bad)
+            num_seen += len(each.logits)
 
     def _take(self, each: Scored, kept: NDArray[np.bool_]) -> None:
         logits, labels = each.logits[kept], each.labels[kept]

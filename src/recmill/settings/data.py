@@ -19,6 +19,7 @@ SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
 FirstHalf = Literal["validation", "test"]
 Access = Literal["mapped", "memory", "streamed"]
 BadRowPolicy = Literal["fail", "skip"]
+MAX_BAD_FRAC = 0.01
 
 
 def lanes_in_use(global_batch: int, num_lanes: int) -> int:
@@ -70,6 +71,9 @@ class DataConfig(Settings):
     max_validation_batches: int = Field(default=0, ge=0, description="Batches of validation to score; 0: all.")
     max_test_batches: int = Field(default=0, ge=0, description="Batches of test to score; 0: all.")
     bad_rows: BadRowPolicy = Field(default="fail", description="What to do with a line that cannot be a row.")
+    max_bad_frac: float = Field(
+        default=MAX_BAD_FRAC, ge=0, le=1, description="Share of lines that may be ignored with bad_rows = skip."
+    )
     num_lanes: int = Field(default=64, ge=1, le=4096, description="Parts of the log that are read side by side.")
     block_bytes: int = Field(default=256 << 10, ge=1, description="Bytes of raw text that are shuffled as one.")
     block_rows: int = Field(default=1024, ge=1, description="Rows of prepared data or Parquet shuffled as one.")

@@ -69,7 +69,7 @@ def test_both_readers_agree_on_any_text(name: str, lines: list[str], tmp_path: P
     path = tmp_path / "events"
     path.write_bytes(text)
     source = Source(path)
-    frame, num_bad = read_text(Segment(source, 0, source.num_bytes), schema, roles, "skip")
+    frame, found_bad = read_text(Segment(source, 0, source.num_bytes), schema, roles, "skip")
     values, bad = parse_lines(text, 1, schema, roles)
-    assert num_bad == len(bad)
+    assert found_bad.num_bad == len(bad)
     assert frame.to_dict(as_series=False) == values

@@ -185,6 +185,22 @@ def test_of_many_bad_times_the_first_is_named_with_what_helps(
             prepared(path, EventRules(order="time"), tmp_path / "out", schemas=(schema,), part_bytes=part_bytes)
 
 
+def test_many_bad_lines_stop_even_those_who_ignore_them(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "events.csv", random_rows(300))
+    path.write_text(path.read_text() + "7,8,soon\n" * 10)
+    more: dict[str, Any] = {"bad_rows": "skip", "part_bytes": 500}
+    with pytest.raises(
+        BadRowError, match=r"10 of 310 lines read are bad .*0.01 .*events.csv:302: time is 'soon'.*:303: "
+    ):
+        prepared(path, EventRules(order="time"), tmp_path / "out", **more)
+    found = prepared(path, EventRules(order="time"), tmp_path / "out", max_bad_frac=0.05, **more)
+    assert found.manifest["skipped_rows"] == 10
+    users = [1] * 300 + [None] * 10
+    pl.DataFrame({"user": users, "item": range(310), "time": range(310)}).write_parquet(tmp_path / "events.parquet")
+    with pytest.raises(BadRowError, match=r"10 of 310 lines read are bad .*events.parquet: row 301 has no user"):
+        prepared(tmp_path / "events.parquet", EventRules(order="time"), tmp_path / "out", **more)
+
+
 def test_a_moment_that_is_none_is_named_among_others(tmp_path: Path) -> None:
     moments = ["2024-05-31T12:00:00Z"] * 30
     moments[24] = "2024-02-30"

@@ -28,6 +28,19 @@ def test_bad_lines_are_named_or_counted(tiny_world_dir: Path, tmp_path: Path) ->
     assert manifest["rows"]["train"] == 2000
 
 
+def test_many_bad_lines_stop_even_those_who_ignore_them(tiny_world_dir: Path, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    shutil.copytree(tiny_world_dir, data_dir)
+    with (data_dir / "day_1").open("a") as file:
+        file.write("2\tnonsense\n" * 50)
+    with pytest.raises(
+        DataError, match=r"50 of 3,050 lines read are bad .*0.01 .*day_1:1001: .*day_1:1002: .*day_1:1003"
+    ):
+        prepare(job_of(data_dir, tmp_path / "out", bad_rows="skip"))
+    manifest = prepare(job_of(data_dir, tmp_path / "out", bad_rows="skip", max_bad_frac=0.02))
+    assert manifest["skipped_rows"] == 50
+
+
 def test_other_settings_do_not_go_on_with_begun_work(tiny_world_dir: Path, tmp_path: Path) -> None:
     def stop(stage: str, done: int, total: int) -> None:
         if stage == "encode":

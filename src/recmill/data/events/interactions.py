@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from recmill.data.events.grouping import count_codes
 from recmill.data.events.schema import MICROSECONDS, BadEvent, parse_lines, way_out
 from recmill.data.events.times import EXAMPLE, read_iso
+from recmill.data.logs.bad_rows import SHOWN
 from recmill.data.logs.text_file import Segment
 from recmill.errors import DataError
 from recmill.settings.data import BadRowPolicy
@@ -43,19 +44,28 @@ def roles_of(schema: EventSchema, rules: EventRules) -> tuple[str, ...]:
     return ("user", "item", *(role for role, is_wanted in wanted.items() if is_wanted))
 
 
+class BadEvents(NamedTuple):
+    """How many lines or rows were ignored as bad, and the first of them for a message."""
+
+    num_bad: int = 0
+    first: tuple[str, ...] = ()
+
+
 def read_text(
     segment: Segment, schema: EventSchema, roles: tuple[str, ...], bad_rows: BadRowPolicy
-) -> tuple[pl.DataFrame, int]:
-    """The events of some lines, one column for each role, and how many lines were ignored as bad."""
+) -> tuple[pl.DataFrame, BadEvents]:
+    """The events of some lines, one column for each role, and the lines that were ignored as bad."""
     text = segment.source.buffer[segment.start : segment.stop].tobytes()
     frame = _read_plain(text, schema, roles)
     if frame is not None:
-        return frame, 0
+        return frame, BadEvents()
     first_line = segment.source.line_number(segment.start)
     values, bad = parse_lines(text, first_line, schema, roles, until_bad=bad_rows == "fail")
     if bad and bad_rows == "fail":
         raise bad[0].complain(segment.source.path)
-    return pl.DataFrame(values, schema={role: _TYPES[schema.kind_of(role)] for role in roles}), len(bad)
+    first = tuple(each.describe(segment.source.path) for each in bad[:SHOWN])
+    frame = pl.DataFrame(values, schema={role: _TYPES[schema.kind_of(role)] for role in roles})
+    return frame, BadEvents(len(bad), first)
 
 
 def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.DataFrame | None:
@@ -123,27 +133,30 @@ class RowRange(NamedTuple):
 
 def read_parquet(
     rows: RowRange, schema: EventSchema, roles: tuple[str, ...], bad_rows: BadRowPolicy
-) -> tuple[pl.DataFrame, int]:
-    """The events of some rows, one column for each role, and how many rows were ignored as bad."""
+) -> tuple[pl.DataFrame, BadEvents]:
+    """The events of some rows, one column for each role, and the rows that were ignored as bad."""
     columns = [pl.col(getattr(schema, role)).alias(role) for role in roles]
     try:
         frame = pl.scan_parquet(rows.path).select(columns).slice(rows.start, rows.stop - rows.start).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         complaint = str(error).splitlines()[0]
         raise DataError(f"{rows.path} cannot be read as schema {schema.name} says: {complaint}") from None
-    read, is_good = list[pl.Series](), pl.repeat(True, frame.height, eager=True)
+    read, is_good, first = list[pl.Series](), pl.repeat(True, frame.height, eager=True), list[str]()
     for role in roles:
         values, whys = _as_text_would_be(frame[role], role, schema, rows.path)
         for why, is_bad in whys.items():
-            if bad_rows == "fail" and is_bad.any():
+            if is_bad.any():
                 at = int(is_bad.arg_true()[0])
                 column, value = getattr(schema, role), frame[role][at]
                 told = f" has no {column}" if value is None else f": {column} is {value!r}, {why}"
-                raise BadEvent(rows.start + at + 1, told).complain(rows.path, ": row ")
+                bad = BadEvent(rows.start + at + 1, told)
+                if bad_rows == "fail":
+                    raise bad.complain(rows.path, ": row ")
+                first.append(bad.describe(rows.path, ": row "))
             is_good &= ~is_bad
         read.append(values)
     kept = pl.DataFrame(read).filter(is_good)
-    return kept, frame.height - kept.height
+    return kept, BadEvents(frame.height - kept.height, tuple(first[:SHOWN]))
 
 
 def _as_text_would_be(

@@ -25,6 +25,7 @@ from recmill.data.events.arrow import Catalogue, open_sequences, write_items, wr
 from recmill.data.events.opening import open_parts
 from recmill.data.events.schema import find_event_files
 from recmill.data.events.windows import PAD, UNKNOWN, Sequences
+from recmill.data.logs.bad_rows import refuse_many_bad
 from recmill.data.logs.text_file import Segment
 from recmill.data.prepared.manifest import SEQUENCES_FORMAT, prepared_kind
 from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
@@ -39,7 +40,7 @@ from recmill.files import (
     write_atomic,
     write_manifest,
 )
-from recmill.settings.data import BadRowPolicy
+from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy
 from recmill.settings.events import EventRules, EventSchema
 
 _PART_BYTES = 16 << 20
@@ -57,6 +58,7 @@ class EventJob:
     preset: str
     jobs: int = 2
     bad_rows: BadRowPolicy = "fail"
+    max_bad_frac: float = MAX_BAD_FRAC
     part_bytes: int = _PART_BYTES
     on_progress: OnProgress = field(default=say_nothing, repr=False, compare=False)
 
@@ -104,12 +106,15 @@ class _Preparation:
             raise DataError(f"{job.data} holds no event; there is nothing to prepare")
         reads = self._stages.run("read", [1] * len(self._parts), self._read)
         num_read, num_kept = (sum(record[name] for record in reads) for name in ("read", "kept"))
+        num_bad = sum(record["skipped"] for record in reads)
+        first = (told for record in reads for told in record["bad"])
+        refuse_many_bad(num_bad, num_read + num_bad, job.max_bad_frac, first)
         if not num_kept:
             why = "no line is an event" if not num_read else f"the filters let none of {num_read:,} events through"
             raise DataError(f"{job.data}: {why}; there is nothing to prepare")
         (grouped,) = self._stages.run("group", [1], lambda _part: self._group())
         (facts,) = self._stages.run("filter", [1], lambda _part: self._filter(grouped))
-        counts = {"read": num_read, "kept_rows": num_kept, "skipped_rows": sum(record["skipped"] for record in reads)}
+        counts = {"read": num_read, "kept_rows": num_kept, "skipped_rows": num_bad}
         return self._seal({**counts, **facts})
 
     def _part_path(self, part: int) -> Path:
@@ -121,12 +126,12 @@ class _Preparation:
     def _read(self, part: int) -> Record:
         piece, bad_rows = self._parts[part], self._job.bad_rows
         if isinstance(piece, Segment):
-            frame, skipped = interactions.read_text(piece, self._schema, self._roles, bad_rows)
+            frame, bad = interactions.read_text(piece, self._schema, self._roles, bad_rows)
             piece.source.forget(piece.start, piece.stop)
         else:
-            frame, skipped = interactions.read_parquet(piece, self._schema, self._roles, bad_rows)
+            frame, bad = interactions.read_parquet(piece, self._schema, self._roles, bad_rows)
         kept = interactions.write_part(frame, self._job.rules, self._part_path(part))
-        return {"read": frame.height, "kept": kept, "skipped": skipped}
+        return {"read": frame.height, "kept": kept, "skipped": bad.num_bad, "bad": bad.first}
 
     def _array(self, name: str, dtype: str, length: int, *, fresh: bool) -> NDArray[Any]:
         """A mapped scratch array."""

@@ -108,11 +108,14 @@ class BadEvent(NamedTuple):
     number: int
     reason: str
 
+    def describe(self, path: Path, separator: str = ":") -> str:
+        """The place and the complaint."""
+        return f"{path}{separator}{self.number}{self.reason}"
+
     def complain(self, path: Path, separator: str = ":") -> BadRowError:
         """The error that names it."""
         return BadRowError(
-            f"{path}{separator}{self.number}{self.reason} "
-            "(fix the file, or pass --bad-rows skip to count such rows and go on)"
+            f"{self.describe(path, separator)} (fix the file, or pass --bad-rows skip to count such rows and go on)"
         )
 
 

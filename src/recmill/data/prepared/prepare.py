@@ -27,6 +27,7 @@ from recmill.data.batch import Columns
 from recmill.data.encode.counts import CensusFile, PartCensus, merge_column, merge_runs, take_values
 from recmill.data.encode.presets import Preset, adjust_preset, find_preset
 from recmill.data.encode.vocabulary import Vocabulary, VocabularyWriter
+from recmill.data.logs.bad_rows import SHOWN, refuse_many_bad
 from recmill.data.logs.raw import compile_reader, read_raw
 from recmill.data.logs.raw_format import RawSegment, complain
 from recmill.data.logs.split import Splits
@@ -42,7 +43,7 @@ from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.files import is_of_recmill, refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
 from recmill.settings.columns import Schema
-from recmill.settings.data import SPLIT_NAMES, BadRowPolicy, SplitName
+from recmill.settings.data import MAX_BAD_FRAC, SPLIT_NAMES, BadRowPolicy, SplitName
 from recmill.settings.encoding import Encoding
 from recmill.settings.multi_hot import MultiHot
 
@@ -76,6 +77,7 @@ class PrepareJob:
     jobs: int = 2
     seed: int | None = None  # None keeps the order of the files
     bad_rows: BadRowPolicy = "fail"
+    max_bad_frac: float = MAX_BAD_FRAC
     part_bytes: int | None = None  # chosen from the memory, if not given
     # in place of the preset's own numbers
     min_count: int | None = None
@@ -171,6 +173,7 @@ class _Preparation:
         job = self._job
         compile_reader(job.schema)
         counts = self._stages.run("count", self._weights, self._count)
+        self._refuse_many_bad(counts)
         if not sum(record["rows"] for record in counts):
             raise DataError("all lines are bad, and were ignored; there is no row to prepare")
         encoding = self._encoding(counts)
@@ -185,6 +188,16 @@ class _Preparation:
         manifest = seal(self._result_dir, job.out_dir, self._facts(counts, encoding, table_rows, sink), _versions())
         shutil.rmtree(job.work_dir)
         return manifest
+
+    def _refuse_many_bad(self, counts: Sequence[Record]) -> None:
+        num_bad, num_rows = (sum(record[name] for record in counts) for name in ("skipped", "rows"))
+        sources = [part.segment.source for part in self._job.parts]
+        first = (
+            f"{source.place(source.line_number(start) + before)}: {told}"
+            for source, record in zip(sources, counts, strict=True)
+            for start, before, told in record["bad"]
+        )
+        refuse_many_bad(num_bad, num_rows + num_bad, self._job.max_bad_frac, first)
 
     def _facts(self, counts: Sequence[Record], encoding: Encoding, table_rows: tuple[int, ...], sink: Sink) -> Facts:
         job = self._job
@@ -216,7 +229,7 @@ class _Preparation:
             part << _POSITION_BITS,
             missing_is_zero=rule is not None and rule.missing_is_zero,
         )
-        skipped = 0
+        skipped, first = 0, list[tuple[int, int, str]]()
         for piece in _pieces(job.parts[part].segment):
             chunk = read_raw(piece, job.schema)
             if chunk.bad and job.bad_rows == "fail":
@@ -224,12 +237,14 @@ class _Preparation:
                 raise BadRowError(complain(piece.source, piece.source.line_number(piece.start) + line, bad))
             census.add(chunk.raw)
             skipped += chunk.num_bad
+            first += [(piece.start, before, bad.describe()) for before, bad in chunk.bad[: SHOWN - len(first)]]
         if is_counted:
             census.write(self._census_path(part))
         return {
             "rows": census.num_rows,
             "clicks": census.num_clicks,
             "skipped": skipped,
+            "bad": first,
             "smallest": census.smallest,
             "census": is_counted,
         }

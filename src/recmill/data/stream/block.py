@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
+from recmill.data.logs.bad_rows import BadPlace, BadRowTally
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Block:
 
     columns: Columns
     num_skipped: int = 0
+    bad: tuple[BadPlace, ...] = ()  # the first of them
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,24 @@ class Reader(Protocol):
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of that many rows, not yet filled."""
+
+
+@dataclass(frozen=True)
+class LimitedReader:
+    """A reader that stops when too many of the lines it has read are bad."""
+
+    reader: Reader
+    tally: BadRowTally
+
+    def read(self, segments: Sequence[Any]) -> Block:
+        """The rows of some segments, in their order."""
+        block = self.reader.read(segments)
+        self.tally.add(block.columns.num_rows, block.num_skipped, block.bad)
+        return block
+
+    def room_for(self, num_rows: int) -> Columns:
+        """Columns of that many rows, not yet filled."""
+        return self.reader.room_for(num_rows)
 
 
 class LogReader(Reader, Protocol):

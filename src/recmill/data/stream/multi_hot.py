@@ -121,7 +121,7 @@ class MultiHotReader(Generic[R_co]):
     def read(self, segments: Sequence[Any]) -> Block:
         """The rows of some segments, in their order."""
         block = self.reader.read(segments)
-        return Block(self._widen(block.columns), block.num_skipped)
+        return Block(self._widen(block.columns), block.num_skipped, block.bad)
 
     def read_marked(self: "MultiHotReader[LogReader]", segment: Any) -> MarkedBlock:
         """The rows of a segment of a raw file and all of its bad ones; of readers that can tell them."""

@@ -8,8 +8,9 @@ import numpy as np
 from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.logs.bad_rows import SHOWN, BadPlace
 from recmill.data.logs.formats import FORMATS
-from recmill.data.logs.raw_format import RawSegment, complain, empty_raw
+from recmill.data.logs.raw_format import RawChunk, RawSegment, complain, empty_raw
 from recmill.data.stream.block import Block, LogReader, MarkedBlock
 from recmill.data.stream.text_reader import TextReader
 from recmill.data.text.fields import RawColumns
@@ -46,20 +47,21 @@ class RawReader:
     def read(self, segments: Sequence[RawSegment]) -> Block:
         """The rows of some segments, in their order."""
         num_rows = sum(segment.count_rows() for segment in segments)
-        room, row = self.room_for(num_rows), 0
+        room, row, first = self.room_for(num_rows), 0, list[BadPlace]()
         for segment in segments:
-            raw = self._read_good(segment)
-            self._encode(raw, room, row)
-            row += len(raw.labels)
-        return Block(room.rows(0, row), num_rows - row)
+            chunk = self._read_good(segment)
+            self._encode(chunk.raw, room, row)
+            row += len(chunk.raw.labels)
+            first += [BadPlace(segment.source, segment.start, before, bad) for before, bad in chunk.bad]
+        return Block(room.rows(0, row), num_rows - row, tuple(first[:SHOWN]))
 
-    def _read_good(self, segment: RawSegment) -> RawColumns:
+    def _read_good(self, segment: RawSegment) -> RawChunk:
         must_be_good = self.bad_rows == "fail"
-        chunk = FORMATS[self.schema.format].read(segment, self.schema, max_bad=1 if must_be_good else 0)
+        chunk = FORMATS[self.schema.format].read(segment, self.schema, max_bad=1 if must_be_good else SHOWN)
         if must_be_good and chunk.bad:
             place, bad = chunk.bad[0]
             raise BadRowError(complain(segment.source, segment.source.line_number(segment.start) + place, bad))
-        return chunk.raw
+        return chunk
 
     def _encode(self, raw: RawColumns, out: Columns, row: int) -> None:
         by_row = raw._replace(numbers=np.ascontiguousarray(raw.numbers), values=np.ascontiguousarray(raw.values))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.encoder import RowEncoder, build_encoder, encode_rows
 from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.logs.bad_rows import SHOWN, BadPlace
 from recmill.data.logs.raw_format import complain
 from recmill.data.logs.text_file import Segment
 from recmill.data.logs.text_format import Reject, RowSink, put_row, read_lines
@@ -80,18 +81,22 @@ class TextReader:
     def read(self, segments: Sequence[Segment]) -> Block:
         """The rows of some segments, in their order."""
         room = self.room_for(sum(segment.count_rows() for segment in segments))
-        row, num_skipped = 0, 0
+        row, num_skipped, first = 0, 0, list[BadPlace]()
         for segment in segments:
-            row, skipped = self.read_into(segment, room, row)
+            row, skipped = self.read_into(segment, room, row, first)
             num_skipped += skipped
-        return Block(room.rows(0, row), num_skipped)
+        return Block(room.rows(0, row), num_skipped, tuple(first))
 
-    def read_into(self, segment: Segment, out: Columns, row: int) -> tuple[int, int]:
-        """Fill `out` from `row` on; the row reached and the number of lines that were ignored."""
+    def read_into(
+        self, segment: Segment, out: Columns, row: int, first: list[BadPlace] | None = None
+    ) -> tuple[int, int]:
+        """Fill `out` from `row` on; the row reached and the number of lines that were ignored, the first noted."""
 
         def reject(bad: BadRow, _line: int, at: int) -> None:
             if self.bad_rows == "fail":
                 raise BadRowError(complain(segment.source, segment.source.line_number(at), bad))
+            if first is not None and len(first) < SHOWN:
+                first.append(BadPlace(segment.source, at, 0, bad))
 
         return self._read_lines(segment, out, row, reject)
 

@@ -8,12 +8,13 @@ from typing import Self
 
 from recmill.data.batch import Position
 from recmill.data.encode.vocabulary import Vocabulary
+from recmill.data.logs.bad_rows import BadRowTally
 from recmill.data.logs.formats import FORMATS
 from recmill.data.logs.opening import open_splits
 from recmill.data.logs.raw_format import RawSegment, complain
 from recmill.data.prepared.directory import Prepared, read_facts
 from recmill.data.stream.ahead import ReadAhead
-from recmill.data.stream.block import Reader, StreamSegment
+from recmill.data.stream.block import LimitedReader, Reader, StreamSegment
 from recmill.data.stream.multi_hot import MultiHotReader, MultiHotTables
 from recmill.data.stream.raw_reader import build_reader
 from recmill.data.stream.stream import Order, Part, Stream, compile_kernels
@@ -123,7 +124,11 @@ class Inputs:
 
     def _open(self, split: SplitName, order: Order, start: Position | None, part: Part) -> Stream:
         ahead = choose_read_ahead(self._config, num_cores=len(os.sched_getaffinity(0)))
-        return Stream(self._rows.reader, self._rows.segments(split), order, start=start, part=part, ahead=ahead)
+        reader, data = self._rows.reader, self._config.data
+        if data.bad_rows == "skip" and isinstance(self._rows, RawRows):
+            num_lines = self._rows.estimate_rows(split) // part.size
+            reader = LimitedReader(reader, BadRowTally(data.max_bad_frac, num_lines))
+        return Stream(reader, self._rows.segments(split), order, start=start, part=part, ahead=ahead)
 
     def estimate_rows(self, split: SplitName) -> int:
         """About how many rows a split has."""
