@@ -14,6 +14,7 @@ from recmill.data.logs.infer import (
     guess_several,
     render,
     tell_missing,
+    with_parts,
 )
 from recmill.errors import DataError
 from recmill.settings.columns import schema_from_tree
@@ -31,10 +32,12 @@ def infer_parquet(paths: Sequence[Path], *, name: str, label: str | None = None)
     if num_rows == 0:
         raise DataError(f"{paths[0]} has no row to infer a schema from; give files with some")
     label_name, why = _guess_label(samples, label)
-    guesses = {
-        name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample)
-        for name, sample in samples.items()
-    }
+    guesses = with_parts(
+        {
+            name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample)
+            for name, sample in samples.items()
+        }
+    )
     columns = [{"name": name, **guess.settings} for name, guess in guesses.items()]
     schema = schema_from_tree({"name": name, "format": "parquet", "columns": columns}, "inferred")
     preface = [
@@ -80,7 +83,9 @@ def guess_typed(name: str, sample: "Sample") -> Guess:
         return Guess({"role": "ignored"}, f"{sample.type_name} is not read; to use it, cast it to a number or a string")
     if not sample.type.is_list:
         values = [written(value) for value in sample.values]
-        return guess_column(name, values, "", _kind(read_as, [value for value in values if value]))
+        guess = guess_column(name, values, "", _kind(read_as, [value for value in values if value]))
+        is_no_time = read_as == "time" and guess.settings["role"] != "time"
+        return Guess({"role": "ignored"}, "always empty, or beyond the year 9999") if is_no_time else guess
     lists = [[written(item) for item in items or () if written(item)] for items in sample.values]
     present = [items for items in lists if items]
     if not present:
