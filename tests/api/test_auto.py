@@ -90,3 +90,31 @@ def test_choices_fit_together_for_every_size(num_rows: int) -> None:
     assert config.data.global_batch <= max(32, num_rows)
     assert config.resolved_schedule.warmup_steps < config.resolved_schedule.decay_start_step or num_rows < 1000
     assert 0 < config.average.from_step <= config.stop.max_steps
+
+
+def test_times_become_features_of_training_and_prediction(tmp_path: Path) -> None:
+    """The label depends on the hour alone: who reads it finds it."""
+    rows = np.random.default_rng(3)
+    seconds = 1_700_000_000 + np.sort(rows.integers(0, 40 * 86400, 6_000))
+    hours = seconds % 86400 // 3600
+    frame = pl.DataFrame(
+        {
+            "seen": pl.Series(seconds * 1000, dtype=pl.Int64).cast(pl.Datetime("ms")),
+            "price": rows.random(6_000).round(3),
+            "clicked": (rows.random(6_000) < np.where(hours < 8, 0.9, 0.1)).astype(np.int64),
+        }
+    )
+    frame.write_csv(tmp_path / "rows.csv")
+    run = rm.train("auto", data=tmp_path / "rows.csv", run=tmp_path / "run", overrides={"stop.max_epochs": 3})
+    assert (run.results.test.auroc or 0.0) > 0.8
+    model = rm.load(run.dir)
+    frame.select("price", "seen").write_parquet(tmp_path / "new.parquet")
+    from_file = model.predict(tmp_path / "rows.csv")
+    for others in (
+        tmp_path / "new.parquet",
+        frame.drop("clicked"),
+        frame.select("seen", "price").to_dict(as_series=False),
+    ):
+        np.testing.assert_allclose(model.predict(others), from_file, atol=1e-6)
+    late = hours >= 8
+    assert from_file[late].max() < from_file[~late].min()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import get_args
 
 import numpy as np
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from recmill.data.stream.text_reader import TextReader
 from recmill.data.text.fields import RawColumns, Workspace
 from recmill.data.text.kernel import new_workspace
 from recmill.data.text.reference import Row, read_row
-from recmill.settings.columns import ROLE_KINDS, Column, Kind, Schema
+from recmill.settings.columns import ROLE_KINDS, Column, Kind, Schema, TimeFormat, TimePart
 from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.data import BadRowPolicy
 from recmill.settings.encoding import Encoding
@@ -41,6 +42,18 @@ TAGS = Column(name="tags", role="category", kind="string", inner_separator="|", 
 SHOPS = Column(name="shops", role="category", kind="int", inner_separator=";", max_values=2)
 DEVICES = Column(name="devices", role="category", kind="hex", inner_separator="|", max_values=4)
 
+
+def time_column(time_format: str, role: str = "time", name: str = "when") -> Column:
+    return Column(name=name, role=role, kind="time", time_format=time_format)
+
+
+def part_of(source: Column, part: str) -> Column:
+    role = "dense" if part == "days" else "category"
+    return Column(name=f"{source.name}_{part}", role=role, source=source.name, part=part)
+
+
+TIME_FORMATS = get_args(TimeFormat)
+PARTS = get_args(TimePart)
 MIXED = schema_of(LABEL, PRICE, CITY, SHOP, NOTE, DEVICE, COUNT, name="mixed")
 UNLABELLED = schema_of(CITY, DEVICE, COUNT, NOTE, PRICE, SHOP, separator="|", name="unlabelled")
 SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, PRICE, COUNT, CITY, SHOP, DEVICE, NOTE)]
@@ -49,7 +62,24 @@ QUOTED = MIXED.with_({"name": "quoted", "quoted": True})
 SEVERAL = schema_of(LABEL, TAGS, DEVICE, DEVICES, COUNT, SHOPS, CITY, name="several")
 RULED = [schema_of(COUNT, label, CITY, name=f"label-{label.name}") for label in (ANSWER, STARS, BOUGHT)]
 WEIGHTED = [schema_of(CITY, LABEL, weight, COUNT, name=f"weight-{weight.name}") for weight in (WEIGHT, TIMES)]
+TIMED = [
+    schema_of(
+        LABEL,
+        part_of(time, "weekday"),
+        COUNT,
+        PRICE,
+        time,
+        SHOP,
+        *(part_of(time, part) for part in PARTS[2:]),
+        CITY,
+        part_of(time, "hour"),
+        PRICE.with_({"name": "cost"}),
+        name=f"time-{time.time_format}-{time.role}",
+    )
+    for time in map(time_column, TIME_FORMATS, ("time", "ignored", "time", "ignored", "time"))
+]
 FIXED_SCHEMAS = [
+    *TIMED,
     *WEIGHTED,
     CRITEO,
     MIXED,
@@ -68,7 +98,7 @@ _POSITIVES = {
     "string": ("Oslo", ("a",), ("a", 0, 7), "é"),
 }
 
-ONLY_ONE = ("label", "weight")
+ONLY_ONE = ("label", "weight", "time")
 
 
 def _label_of(draw: st.DrawFn, name: str, kind: Kind | None) -> Column:
@@ -87,6 +117,12 @@ def schemas(draw: st.DrawFn) -> Schema:
     ]
     several = {"inner_separator": draw(st.sampled_from("^~")), "max_values": draw(st.integers(1, 4))}
     columns = [c.with_(several) if c.role == "category" and draw(st.booleans()) else c for c in columns]
+    columns = [
+        c.with_({"time_format": draw(st.sampled_from(TIME_FORMATS))}) if c.kind == "time" else c for c in columns
+    ]
+    for time in [column for column in columns if column.kind == "time"]:
+        for part in draw(st.lists(st.sampled_from(PARTS), unique=True, max_size=3)):
+            columns.insert(draw(st.integers(0, len(columns))), part_of(time, part))
     schema = schema_of(*columns, separator=draw(st.sampled_from("\t,;| x")))
     return schema.with_({"quoted": draw(st.booleans())})
 
@@ -142,9 +178,37 @@ _FIELDS: dict[tuple[str, str | None], tuple[tuple[bytes, ...], tuple[bytes, ...]
 }
 
 
+_WRONG_TIMES = (b"2023-02-29", b"2024-13-01", b"20230229", b"24010124", b"0000-01-01", b"9" * 17, b"-", b"1.2.3")
+_TIMES: dict[str, tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {
+    # plain; right but not for the kernel
+    "iso": (
+        (
+            *(b"2024-02-29", b"2024-05-31 23:59:59.75", b"1969-12-31T23:59:59", b"0001-01-01", b"9999-12-31 23:59"),
+            *(b"2000-01-01T00:00:00+02:30", b"1999-12-31 22:01Z", b"2024-01-01T00:00:00.123456-23:59"),
+        ),
+        (b"2024-05-31T23:59:59,5Z", b"2024-05-31 23:59+02", b"2024-05-31 23:59-0230"),
+    ),
+    "epoch_s": ((b"0", b"1700000000", b"-1", b"253402300799", b"-62135596800"), (b"1700000000.75", b"-0.5", b"1.")),
+    "epoch_ms": ((b"0", b"1700000000999", b"-1", b"253402300799999"), (b"1700000000.75", b"-0.5", b"0" * 20)),
+    "YYMMDDHH": ((b"14102100", b"24022923", b"00010100", b"99123123"), ()),
+    "YYYYMMDD": ((b"20240229", b"19691231", b"00010101", b"99991231"), ()),
+}
+
+
+def _plain_fields(column: Column) -> tuple[bytes, ...]:
+    return _TIMES[str(column.time_format)][0] if column.kind == "time" else _FIELDS[column.role, column.kind][0]
+
+
+def _odd_fields(column: Column) -> tuple[bytes, ...]:
+    if column.kind == "time":
+        return *_TIMES[str(column.time_format)][1], *_WRONG_TIMES
+    _, wide, wrong = _FIELDS[column.role, column.kind]
+    return *wide, *wrong
+
+
 def plain_field(random: Random, column: Column) -> bytes:
     """A field that the kernel accepts."""
-    may_be_missing = column.role not in ONLY_ONE
+    may_be_missing = column.role not in ("label", "weight")
     if may_be_missing and random.random() < 0.15:
         return b""
     if column.inner_separator is not None:
@@ -154,7 +218,7 @@ def plain_field(random: Random, column: Column) -> bytes:
         return b"%08x" % random.getrandbits(32)
     if column.kind == "int" and column.role not in ONLY_ONE and random.random() < 0.5:
         return b"%d" % random.randint(-(10 ** random.randint(0, 16)) + 1, 10 ** random.randint(0, 16) - 1)
-    return random.choice(_FIELDS[column.role, column.kind][0])
+    return random.choice(_plain_fields(column))
 
 
 def odd_field(random: Random, column: Column) -> bytes:
@@ -163,19 +227,17 @@ def odd_field(random: Random, column: Column) -> bytes:
     if field and random.random() < 0.6:
         field[random.randrange(len(field))] = random.choice(TELLING_BYTES)
         return bytes(field)
-    _, wide, wrong = _FIELDS[column.role, column.kind]
+    odd = _odd_fields(column)
     if column.inner_separator is not None:
-        wide += (
-            (bytes(field) + column.inner_separator.encode() + random.choice((*wide, *wrong)),) if wide or wrong else ()
-        )
-        wide += (column.inner_separator.encode() * 3, b"-9223372036854775806")
+        odd += (bytes(field) + column.inner_separator.encode() + random.choice(odd),) if odd else ()
+        odd += (column.inner_separator.encode() * 3, b"-9223372036854775806")
     other = random.choice(_FIELDS[random.choice(list(_FIELDS))][0])
-    return random.choice((*wide, *wrong, other))
+    return random.choice((*odd, other))
 
 
 def plain_line(random: Random, schema: Schema) -> bytes:
     separator = schema.separator.encode()
-    fields = [plain_field(random, column).replace(separator, b"_") for column in schema.columns]
+    fields = [plain_field(random, column).replace(separator, b"_") for column in schema.fields]
     return separator.join(fields)
 
 
@@ -195,7 +257,7 @@ def odd_line(random: Random, schema: Schema) -> bytes:
     if change > 3:
         fields = bytes(line).split(separator)
         at = random.randrange(len(fields))
-        fields[at] = odd_field(random, schema.columns[at])
+        fields[at] = odd_field(random, schema.fields[at])
         return separator.join(fields)
     if change == 0:
         return random.choice((bytes(line) + separator, bytes(line).partition(separator)[2], separator + bytes(line)))
@@ -235,7 +297,7 @@ def accepted_rows(text: bytes, schema: Schema) -> list[Row]:
 
 def workspace(schema: Schema, num_rows: int) -> Workspace:
     """Room for raw rows, filled with what no row holds."""
-    widths = len(schema.dense_names), schema.num_slots, len(schema.columns)
+    widths = len(schema.dense_names), schema.num_slots, len(schema.fields)
     work = new_workspace(num_rows, *widths, quoted=schema.quoted, has_weight=schema.has_weight)
     work.raw.numbers[:], work.raw.values[:] = 77.0, 77
     return work

@@ -1,6 +1,8 @@
 """A schema refuses what no file can satisfy, and tells the kernel what it needs to know."""
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,8 +14,8 @@ from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.tree import from_tree
 from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, SEVERAL, UNLABELLED, schema_of
 
-ROLES: tuple[Role, ...] = ("label", "weight", "dense", "category", "ignored")
-KINDS: tuple[Kind | None, ...] = ("int", "float", "hex", "string", None)
+ROLES: tuple[Role, ...] = get_args(Role)
+KINDS: tuple[Kind | None, ...] = (None, *get_args(Kind))
 
 
 def test_every_role_has_its_kinds_and_no_others() -> None:
@@ -28,7 +30,7 @@ def test_every_role_has_its_kinds_and_no_others() -> None:
             else:
                 accepted.add((role, kind))
     assert accepted == set(ROLE_KINDS) == set(KERNEL_KINDS)
-    kernel_kinds = [kind for (role, _), kind in KERNEL_KINDS.items() if role not in ("label", "weight")]
+    kernel_kinds = [kind for (role, _), kind in KERNEL_KINDS.items() if role not in ("label", "weight", "ignored")]
     assert len(set(kernel_kinds)) == len(kernel_kinds)
 
 
@@ -197,3 +199,48 @@ def test_a_schema_file_that_is_absent_or_no_toml_is_refused(tmp_path: Path) -> N
 def test_rows_to_be_scored_differ_by_the_label_alone() -> None:
     assert CRITEO.columns[1:] == CRITEO_UNLABELLED.columns
     assert CRITEO.columns[0].role == "label"
+
+
+def test_a_part_of_a_time_needs_little() -> None:
+    time = Column(name="when", role="time", kind="time")
+    assert time.time_format == "iso"
+    hour = Column(name="hour", role="category", source="when", part="hour")
+    assert (hour.kind, hour.rows) == ("int", 25)
+    days = Column(name="days", role="dense", source="when", part="days")
+    assert (days.kind, days.rows) == ("float", None)
+    schema = schema_of(hour, LABEL, time, days)
+    assert [column.name for column in schema.fields] == ["clicked", "when"]
+    assert layout_of(schema).num_fields == 2
+    assert from_tree(Schema, schema.model_dump(mode="json")) == schema
+    assert from_tree(Schema, schema.to_tree()) == schema
+
+
+def test_columns_without_times_have_the_facts_they_always_had() -> None:
+    assert not {"time_format", "source", "part", "positive"} & set(COUNT.facts())
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"role": "dense", "kind": "int", "time_format": "iso"}, 'does not go with kind int; set kind = "time"'),
+        ({"role": "category", "kind": "int", "source": "when"}, "source = 'when' needs part, too"),
+        ({"role": "category", "part": "hour"}, "part = 'hour' needs source, too"),
+        ({"role": "dense", "source": "when", "part": "hour"}, 'set role = "category" and leave out kind'),
+        ({"role": "category", "source": "when", "part": "days"}, 'set role = "dense" and leave out kind'),
+        ({"role": "category", "source": "when", "part": "hour", "max_values": 2}, "is one; leave it out"),
+    ],
+)
+def test_a_time_that_contradicts_itself_is_rejected(settings: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        Column(name="x", **settings)
+
+
+def test_a_source_is_a_column_of_kind_time() -> None:
+    hour = Column(name="hour", role="category", source="when", part="hour")
+    with pytest.raises(ConfigError, match="column hour has source = 'when'; no column has kind = \"time\""):
+        schema_of(LABEL, hour)
+    first, second = (Column(name=name, role="time", kind="time") for name in ("first", "second"))
+    with pytest.raises(ConfigError, match="columns of kind time are first"):
+        schema_of(first, hour)
+    with pytest.raises(ConfigError, match="has several times: first, second"):
+        schema_of(first, second)

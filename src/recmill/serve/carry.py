@@ -24,7 +24,7 @@ def carried_cells(segment: ParquetSegment, _schema: Schema, names: Sequence[str]
 
 def carried_fields(segment: Segment, schema: Schema, names: Sequence[str]) -> list[list[str | None]]:
     """For each name the fields of all lines of a segment; None where a line does not have the field."""
-    places = [[column.name for column in schema.columns].index(name) for name in names]
+    places = [[column.name for column in schema.fields].index(name) for name in names]
     text = segment.source.buffer[segment.start : segment.stop]
     if not len(text) or not places:
         return [[] for _ in places]

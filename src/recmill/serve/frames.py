@@ -14,6 +14,7 @@ _TYPES: dict[str | None, type[pl.DataType]] = {
     "float": pl.Float64,
     "hex": pl.String,
     "string": pl.String,
+    "time": pl.String,
 }
 
 
@@ -21,7 +22,8 @@ def write_frame(rows: Any, schema: Schema, scratch: Path) -> Path:
     """A polars or pandas frame, an Arrow table, columns by name or rows as dicts, as a Parquet file."""
     try:
         frame = _to_polars(rows)
-        columns = {column.name: column for column in schema.columns if column.role in ("dense", "category")}
+        used = [schema.field_of(column) for column in schema.columns if column.role in ("dense", "category")]
+        columns = {column.name: column for column in used}
         fitted = [_fit(frame[name], columns[name]) if name in columns else frame[name] for name in frame.columns]
         path = scratch / "rows.parquet"
         pl.DataFrame(fitted).write_parquet(path)
@@ -70,7 +72,12 @@ def _fit(values: pl.Series, column: Column) -> pl.Series:
         values = values.cast(pl.String)
     if values.dtype == pl.String and column.kind in ("int", "float"):
         values = values.replace("", None)
-    if values.dtype == wanted or column.is_several or (wanted == pl.String and values.dtype.is_numeric()):
+    if (
+        column.kind == "time"
+        or values.dtype == wanted
+        or column.is_several
+        or (wanted == pl.String and values.dtype.is_numeric())
+    ):
         return values
     cast = values.cast(wanted, strict=False)
     if cast.null_count() != values.null_count():

@@ -46,7 +46,7 @@ class NewFile:
 
     def refuse_unknown(self, names: Sequence[str]) -> None:
         """Complain about columns to carry along that the file does not have."""
-        known = [column.name for column in self.schema.columns]
+        known = [column.name for column in self.schema.fields]
         for name in names:
             if name not in known:
                 raise DataError(f"{self.path} has no column {name!r} to carry along; it has {', '.join(known)}")
@@ -96,14 +96,22 @@ def _roles(*, with_label: bool) -> tuple[str, ...]:
 
 def _parquet_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
     names = parquet_names(path)
-    read = [column for column in schema.columns if column.role in _roles(with_label=with_label)]
-    _refuse_missing(path, [column.name for column in read if column.role != "label"], names)
+    read, parts = _columns_read(schema, with_label=with_label)
+    _refuse_missing(path, [name for name, column in read.items() if column.role != "label"], names)
     lists = parquet_lists(path)  # a string may hold several values, too, as in the text that the model was trained on
     by_name = {
-        column.name: column.with_({"inner_separator": None}) if column.name in lists else column for column in read
+        name: column.with_({"inner_separator": None}) if name in lists else column for name, column in read.items()
     }
-    columns = [by_name.get(name) or Column(name=name, role="ignored") for name in names]
-    return Schema(name=schema.name, format="parquet", columns=tuple(columns))
+    derived = {column.name for column in parts}
+    found = [by_name.get(name) or Column(name=name, role="ignored") for name in names if name not in derived]
+    return Schema(name=schema.name, format="parquet", columns=(*found, *parts))
+
+
+def _columns_read(schema: Schema, *, with_label: bool) -> tuple[dict[str, Column], list[Column]]:
+    """The fields by name that a model needs, and the columns that are parts of them."""
+    used = [column for column in schema.columns if column.role in _roles(with_label=with_label)]
+    fields = [schema.field_of(column) for column in used]
+    return {field.name: field for field in fields}, [column for column in used if column.source is not None]
 
 
 def _json_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
@@ -126,22 +134,26 @@ def _text_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
     if not head:
         return schema.with_({"columns": unlabelled})
     names = _split(head.split(b"\n", 1)[0].removeprefix(_BYTE_ORDER_MARK), schema)
-    read = {column.name: column for column in schema.columns if column.role in _roles(with_label=with_label)}
+    read, parts = _columns_read(schema, with_label=with_label)
     needed = [name for name, column in read.items() if column.role != "label"]
     if not schema.header and not set(needed) <= set(names):
         return _headless_schema(path, schema, head, unlabelled)
     _refuse_missing(path, needed, names)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{path}:1: the header names {', '.join(twice)} more than once")
+    if clash := sorted({column.name for column in parts} & set(names)):
+        raise DataError(
+            f"{path}:1: the header names {', '.join(clash)}, which {schema} makes of a time; rename it in the file"
+        )
     columns = [read.get(name) or Column(name=name, role="ignored") for name in names]
-    return schema.with_({"columns": columns, "header": True})  # also where training files had none
+    return schema.with_({"columns": [*columns, *parts], "header": True})  # also where training files had none
 
 
 def _headless_schema(path: Path, schema: Schema, head: bytes, unlabelled: tuple[Column, ...]) -> Schema:
     """Of a file without names: all columns of the schema, or all but the label, as most of its first lines have."""
     labels, lines = schema.of_role("label"), head.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]
     found = Counter(len(_split(line, schema)) for line in lines if line)
-    num_all = len(unlabelled)
+    num_all = len(schema.fields)
     if not found or found[num_all] > found[num_all - 1]:
         return schema.with_({"columns": unlabelled})
     if labels and found[num_all - 1]:

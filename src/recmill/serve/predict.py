@@ -100,9 +100,8 @@ class NewRowsReader:
 
     def read_segment(self, file: NewFile, segment: RawSegment) -> Iterator[Chunk]:
         """The rows of a part of a file."""
-        reader = build_reader(
-            file.schema, self.config.encoding, self._table_rows(file), self.bad_rows, self._vocabulary
-        )
+        vocabulary = self._vocabulary and self._vocabulary.in_order_of(file.schema)
+        reader = build_reader(file.schema, self.config.encoding, self._table_rows(file), self.bad_rows, vocabulary)
         reader.compile()
         with ThreadPoolExecutor(self.threads) as pool:
             tasks = (partial(self._read_part, file, reader, part) for part in segment.cut(CHUNK_BYTES))

@@ -10,12 +10,14 @@ from recmill.errors import ConfigError
 from recmill.settings.labels import LabelRule, Positive, label_rule
 from recmill.settings.tree import Settings, from_tree, read_toml
 
-Role = Literal["label", "weight", "dense", "category", "ignored"]
-Kind = Literal["int", "float", "hex", "string"]
+Role = Literal["label", "weight", "time", "dense", "category", "ignored"]
+Kind = Literal["int", "float", "hex", "string", "time"]
 DenseTransform = Literal["log(x+3)", "log(x+2)", "log(x-min+2)", "identity"]
 CategoryTransform = Literal["modulo", "hash", "xxhash64"]
 MissingCategory = Literal["own_row", "last_row", "value_zero"]
 Format = Literal["text", "parquet", "jsonl"]
+TimeFormat = Literal["iso", "epoch_s", "epoch_ms", "YYMMDDHH", "YYYYMMDD"]
+TimePart = Literal["hour", "weekday", "day", "month", "days"]
 
 # The roles and kinds that go together.
 ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
@@ -29,12 +31,16 @@ ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
     ("category", "hex"),
     ("category", "int"),
     ("category", "string"),
+    ("time", "time"),
     ("ignored", None),
+    ("ignored", "time"),
 )
 MAX_VALUES = 1024
+# Of a part of a time that is a category: rows for the numbers from 0 to the largest, and one for missing values.
+PART_ROWS: dict[TimePart, int] = {"hour": 25, "weekday": 8, "day": 33, "month": 14}
 FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 # Keys that columns did not always have: left out of hashes where they say nothing, so that old checkpoints fit.
-_YOUNGER_KEYS = ("positive",)
+_YOUNGER_KEYS = ("positive", "time_format", "source", "part")
 
 
 class Column(Settings):
@@ -62,6 +68,19 @@ class Column(Settings):
     positive: Positive | None = Field(
         default=None, description="Of a label: the value or values that are positive, or a bound such as '>= 4'."
     )
+    time_format: TimeFormat | None = Field(default=None, description="Of kind time: how it is written; iso by default.")
+    source: str | None = Field(default=None, description="The column of kind time that this one is a part of.")
+    part: TimePart | None = Field(default=None, description="Which part of its source: a category, or days (dense).")
+
+    def model_post_init(self, context: object) -> None:
+        """Fill in what follows from the rest, then reject contradictions."""
+        if self.kind == "time" and self.time_format is None:
+            self.__dict__["time_format"] = "iso"
+        if self.part is not None and self.kind is None:
+            self.__dict__["kind"] = "float" if self.part == "days" else "int"
+        if self.part is not None and self.part != "days" and self.rows is None:
+            self.__dict__["rows"] = PART_ROWS[self.part]
+        super().model_post_init(context)
 
     def problems(self) -> Iterator[str]:
         """What makes no sense in this role."""
@@ -77,7 +96,26 @@ class Column(Settings):
                 "a field of several values needs both"
             )
         yield from self._problems_of_label()
+        yield from self._problems_of_time()
         yield from self._problems_of_encoding()
+
+    def _problems_of_time(self) -> Iterator[str]:
+        if self.time_format is not None and self.kind != "time":
+            told = f"time_format = {self.time_format!r} does not go with kind {self.kind}"
+            yield f'column {self.name}: {told}; set kind = "time"'
+        if (self.source is None) != (self.part is None):
+            given, other = ("source", "part") if self.part is None else ("part", "source")
+            yield f"column {self.name}: {given} = {getattr(self, given)!r} needs {other}, too"
+        if self.part is None:
+            return
+        role, kind = ("dense", "float") if self.part == "days" else ("category", "int")
+        if (self.role, self.kind) != (role, kind):
+            yield (
+                f"column {self.name}: part = {self.part!r} is a {role} column of kind {kind}, and not a {self.role} of "
+                f'kind {self.kind}; set role = "{role}" and leave out kind'
+            )
+        if self.max_values is not None:
+            yield f"column {self.name}: max_values = {self.max_values}, and a part of a time is one; leave it out"
 
     def _problems_of_label(self) -> Iterator[str]:
         yield from self._unless("positive", self.role == "label", "only a label is positive or negative")
@@ -149,7 +187,7 @@ class Schema(Settings):
     header: bool = Field(default=False, description="Every file begins with a line of the columns' names.")
     quoted: bool = Field(default=False, description="Fields may stand in double quotes.")
     decimal: Literal[".", ","] = Field(default=".", description="Of text: what stands before the decimals of a float.")
-    columns: tuple[Column, ...] = Field(description="The fields of a line, in their order.")
+    columns: tuple[Column, ...] = Field(description="The fields of a line, in their order; and parts of times.")
 
     def problems(self) -> Iterator[str]:
         """What no file can satisfy."""
@@ -166,9 +204,17 @@ class Schema(Settings):
         names = [column.name for column in self.columns]
         if twice := {name for name in names if names.count(name) > 1}:
             yield f"schema {self.name} names {', '.join(sorted(twice))} more than once"
-        for role in ("label", "weight"):
+        yield from self._problems_of_times()
+        for role in ("label", "weight", "time"):
             if len(self._names(role)) > 1:
                 yield f"schema {self.name} has several {role}s: {', '.join(self._names(role))}"
+
+    def _problems_of_times(self) -> Iterator[str]:
+        times = [column.name for column in self.fields if column.kind == "time"]
+        for column in self.columns:
+            if column.source is not None and column.source not in times:
+                known = f"columns of kind time are {', '.join(times)}" if times else 'no column has kind = "time"'
+                yield f"schema {self.name}: column {column.name} has source = {column.source!r}; {known}"
 
     def _problems_of_format(self) -> Iterator[str]:
         if self.format != "text":
@@ -194,6 +240,21 @@ class Schema(Settings):
 
     def __str__(self) -> str:
         return f"schema {self.name}"
+
+    @property
+    def fields(self) -> tuple[Column, ...]:
+        """The columns that files have, in file order; the others are parts of these."""
+        return tuple(column for column in self.columns if column.source is None)
+
+    def field_of(self, column: Column) -> Column:
+        """The column of a file that a column is read from: itself, or its source."""
+        return column if column.source is None else next(each for each in self.fields if each.name == column.source)
+
+    @property
+    def fields_read(self) -> tuple[Column, ...]:
+        """The columns of files that something is read from, in file order."""
+        read = {self.field_of(column).name for column in self.columns if column.role != "ignored"}
+        return tuple(field for field in self.fields if field.name in read)
 
     def of_role(self, role: Role) -> tuple[Column, ...]:
         """The columns of a role, in file order."""

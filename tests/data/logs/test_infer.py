@@ -181,3 +181,52 @@ def test_text_without_columns_is_refused(sample: bytes, complaint: str) -> None:
 @pytest.mark.parametrize("schema", FIXED_SCHEMAS, ids=lambda schema: schema.name)
 def test_a_rendered_schema_is_read_back(schema: Schema) -> None:
     assert from_tree(Schema, tomllib.loads(render(schema))) == schema
+
+
+def _times(name: str, values: list[str]) -> dict[str, tuple[str, str | None, str | None, str | None]]:
+    text = f"{name},y,amount\n" + "".join(f"{value},{i % 2},{i * 7.5}\n" for i, value in enumerate(values))
+    columns = from_tree(Schema, tomllib.loads(infer([text.encode()], name="times"))).columns
+    return {c.name: (c.role, c.time_format, c.source, c.part) for c in columns if c.name not in ("y", "amount")}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "time_format", "parts"),
+    [
+        ("seen", ["2024-05-31 23:59:59", "", "2024-06-01T00:00Z"], "iso", ["hour", "weekday"]),
+        ("seen", ["2024-05-31", "2024-06-01"], "iso", ["weekday"]),
+        ("created_at", ["1700000000", "1700003600.5"], "epoch_s", ["hour", "weekday"]),
+        ("ts", ["1700000000000", "1700003600000"], "epoch_ms", ["hour", "weekday"]),
+        ("hour", ["14102100"] * 3, "YYMMDDHH", ["hour", "weekday"]),
+        ("key", ["20240531", "20240601"], "YYYYMMDD", ["weekday"]),
+    ],
+)
+def test_times_are_recognised_and_taken_apart(name: str, values: list[str], time_format: str, parts: list[str]) -> None:
+    of_parts = {f"{name}_{part}": ("category", None, name, part) for part in parts}
+    assert _times(name, values) == {name: ("time", time_format, None, None), **of_parts}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("amount_paid", ["1700000000", "1700003600"]),  # nothing says that these are times
+        ("times", ["3", "17", "20240531"]),
+        ("day", ["1", "2", "31"]),
+        ("user", ["20240531", "20249931"]),
+        ("when", ["2024-05-31", "never"]),
+    ],
+)
+def test_other_numbers_and_words_are_no_times(name: str, values: list[str]) -> None:
+    assert [role for role, *_ in _times(name, values).values()] != ["time"]
+    assert len(_times(name, values)) == 1
+
+
+def test_a_second_time_is_only_the_source_of_its_parts() -> None:
+    lines = [f"2024-05-{i % 28 + 1:02},2024-06-01 {i % 24:02}:00,{i % 2},x\n" for i in range(60)]
+    text = "born,seen,y,born_weekday\n" + "".join(lines)
+    schema = from_tree(Schema, tomllib.loads(infer([text.encode()], name="times")))
+    found = {column.name: (column.role, column.source) for column in schema.columns}
+    assert found["born"] == ("time", None)
+    assert found["born_weekday_part"] == ("category", "born")
+    assert found["seen"] == ("ignored", None)
+    assert found["seen_hour"] == ("category", "seen")
+    assert all(isinstance(read_row(line.encode(), schema), Row) for line in "".join(lines).splitlines())

@@ -95,12 +95,13 @@ def test_types_come_before_looks(tmp_path: Path) -> None:
         "amount": ("dense", "float", None, None),
         "flag": ("category", "string", None, None),
         "y": ("label", "int", None, None),
-        "seen": ("ignored", None, None, None),
+        "seen": ("time", "time", None, None),
+        "seen_weekday": ("category", "int", None, None),
         "ids": ("category", "int", 1, None),
         "path": ("category", "string", None, None),
         "nothing": ("ignored", None, None, None),
     }
-    assert "# timestamp[us, tz=UTC] is not read; to use it, cast it to a number or a string" in text
+    assert "# times from 2026-01-01T00:00:00 to 2026-01-20T00:00:00, taken as UTC" in text
     assert "7 distinct values, up to 1 in one field, 67% empty" in text
     with pytest.raises(DataError, match="--label flag: a label is a number, 0 or 1; this column is string"):
         _infer(tmp_path, table, label="flag")

@@ -249,12 +249,12 @@ OTHER_TYPES: list[tuple[Column, pa.DataType, str]] = [
     (
         PRICE,
         pa.timestamp("us"),
-        f"timestamp[us], which schema small cannot read as a dense column of kind float; cast .*{IGNORE}",
+        f'timestamp[us], which schema small cannot read as a dense column of kind float; set role = "time" .*{IGNORE}',
     ),
     (
         CITY,
         pa.date32(),
-        f"date32[day], which schema small cannot read as a category column of kind string; cast .*{IGNORE}",
+        f'date32[day], which schema small cannot read as a category column of .*; set role = "time" .*{IGNORE}',
     ),
     (PRICE, pa.decimal128(9, 2), f"decimal128(9, 2), which .* cast it to a number, .*{IGNORE}"),
     (PRICE, pa.struct([("a", pa.int8())]), f"struct<a: int8>, which .*{IGNORE}"),

@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -235,6 +236,15 @@ class Vocabulary:
     def table_rows(self) -> tuple[int, ...]:
         """How many rows the table of each column has."""
         return tuple(column.table_rows for column in self.columns)
+
+    def in_order_of(self, schema: Schema) -> "Vocabulary":
+        """The same for files that have these columns in another order; it rejects other columns when it is used."""
+        by_name = {column.name: column for column in self.columns}
+        if set(by_name) != set(schema.category_names):
+            return self
+        found = copy(self)
+        found.columns = tuple(by_name[name] for name in schema.category_names)
+        return found
 
     def plan(self, schema: Schema) -> LookUp:
         """What the kernel needs, for the slots of a schema."""

@@ -28,7 +28,7 @@ def open_source(path: Path, schema: Schema) -> Source:
         end = source.line_end(source.rows_start)
         refuse_other_header(source.buffer[source.rows_start : end].tobytes(), schema, path)
         source.rows_start = min(end + 1, source.num_bytes)
-    if len(schema.columns) > 1:  # of a single column, a blank line is a row with nothing in it
+    if len(schema.fields) > 1:  # of a single column, a blank line is a row with nothing in it
         source.rows_stop = max(source.rows_start, _without_blank_lines(source.buffer))
     return source
 
@@ -48,7 +48,7 @@ def refuse_other_header(line: bytes, schema: Schema, path: Path) -> None:
     names = split_line(line, schema)
     if isinstance(names, BadRow):
         raise DataError(f"{path}:1: in the header, {names.describe()}")
-    for place, (name, column) in enumerate(zip(names, schema.columns, strict=True), start=1):
+    for place, (name, column) in enumerate(zip(names, schema.fields, strict=True), start=1):
         if name != column.name.encode():
             raise DataError(
                 f"{path}:1: the header calls column {place} {name.decode(errors='replace')!r}, schema {schema.name} "

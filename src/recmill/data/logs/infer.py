@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recmill.data.logs.infer_times import PART_NOTES, guess_time
 from recmill.errors import DataError
-from recmill.settings.columns import Schema, schema_from_tree
+from recmill.settings.columns import Schema, TimePart, schema_from_tree
 from recmill.settings.tree import Settings
 
 SEPARATORS = ("\t", ",", ";", "|", " ")
@@ -36,6 +37,7 @@ class Guess:
 
     settings: dict[str, Any]
     note: str
+    parts: tuple[TimePart, ...] = ()  # of a time, those that are worth a column
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,14 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
     separator, share = guess_separator(lines)
     quoted = has_quoted_field(lines, separator)
     table = read_table(files, separator, quoted)
-    guesses = guess_columns(table, separator, label)
+    guesses = with_parts(dict(zip(table.names, guess_columns(table, separator, label), strict=True)))
     schema = schema_from_tree(
         {
             "name": name,
             "separator": separator,
             "header": table.has_header,
             "quoted": quoted,
-            "columns": [{"name": n, **guess.settings} for n, guess in zip(table.names, guesses, strict=True)],
+            "columns": [{"name": n, **guess.settings} for n, guess in guesses.items()],
         },
         "inferred",
     )
@@ -77,7 +79,7 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
         "separator": f"{share:.0%} of the lines have {len(table.names)} fields",
         "header": "the first line names the columns" if table.has_header else "the first line looks like the others",
         "quoted": "some fields stand in double quotes",
-        **{n: guess.note for n, guess in zip(table.names, guesses, strict=True)},
+        **{n: guess.note for n, guess in guesses.items()},
     }
     preface = [f"A first guess by `recmill schema infer` from {table.num_rows:,} lines: look at every line of it."]
     return render(schema, preface, notes)
@@ -181,6 +183,22 @@ def guess_columns(table: SampleTable, separator: str, label: str | None) -> list
     ]
 
 
+def with_parts(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+    """The guesses by name, and behind each time its parts; a schema has one time, so others are only their source."""
+    found = dict[str, Guess]()
+    for name, guess in guesses.items():
+        has_time = any(each.settings["role"] == "time" for each in found.values())
+        is_other = has_time and guess.settings["role"] == "time"
+        found[name] = Guess({**guess.settings, "role": "ignored"}, guess.note) if is_other else guess
+        for part in guess.parts:
+            part_name = f"{name}_{part}"
+            while part_name in guesses or part_name in found:
+                part_name += "_part"
+            settings = {"role": "category", "source": name, "part": part}
+            found[part_name] = Guess(settings, f"{PART_NOTES[part]} {name}")
+    return found
+
+
 def guess_label(table: SampleTable, wanted: str | None) -> tuple[str | None, str]:
     """The label's name, if there is one, and why it is it."""
     binary = [n for n, values in zip(table.names, table.columns, strict=True) if set(values) == {"0", "1"}]
@@ -207,6 +225,9 @@ def guess_column(name: str, values: Sequence[str], separator: str, kind: str | N
     """What a column other than the label may be, if its kind is known or not."""
     present = [value for value in values if value]
     distinct, missing = len(set(present)), tell_missing(len(present), len(values))
+    if time := guess_time(name, present):
+        settings = {"role": "time", "kind": "time", "time_format": time.time_format}
+        return Guess(settings, f"{time.note}{missing}", time.parts)
     if len(set(values)) == 1:
         return Guess({"role": "ignored"}, f"always {values[0][:40]!r}" if present else "always empty")
     kind = kind or guess_kind(present)

@@ -14,6 +14,7 @@ from recmill.data.logs.infer import (
     guess_several,
     render,
     tell_missing,
+    with_parts,
 )
 from recmill.errors import DataError
 from recmill.settings.columns import Format, schema_from_tree
@@ -38,10 +39,12 @@ def infer_typed(
 ) -> str:
     """A schema file for columns of these types and first values, whatever the format."""
     label_name, why = _guess_label(samples, label)
-    guesses = {
-        name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample)
-        for name, sample in samples.items()
-    }
+    guesses = with_parts(
+        {
+            name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample)
+            for name, sample in samples.items()
+        }
+    )
     columns = [{"name": name, **guess.settings} for name, guess in guesses.items()]
     schema = schema_from_tree({"name": name, "format": file_format, "columns": columns}, "inferred")
     preface = [
@@ -87,7 +90,9 @@ def guess_typed(name: str, sample: "Sample") -> Guess:
         return Guess({"role": "ignored"}, f"{sample.type_name} is not read; to use it, cast it to a number or a string")
     if not sample.type.is_list:
         values = [written(value) for value in sample.values]
-        return guess_column(name, values, "", _kind(read_as, [value for value in values if value]))
+        guess = guess_column(name, values, "", _kind(read_as, [value for value in values if value]))
+        is_no_time = read_as == "time" and guess.settings["role"] != "time"
+        return Guess({"role": "ignored"}, "always empty, or beyond the year 9999") if is_no_time else guess
     lists = [[written(item) for item in items or () if written(item)] for items in sample.values]
     present = [items for items in lists if items]
     if not present:

@@ -73,9 +73,7 @@ def read_values(line: bytes, schema: Schema) -> dict[str, Any] | BadRow:
     if isinstance(found, BadRow):
         return found
     values = dict[str, Any]()
-    for column in schema.columns:
-        if column.role == "ignored":
-            continue
+    for column in schema.fields_read:
         value = found.get(column.name)
         if reason := _complaint_of_type(value, column):
             return BadRow(column.name, shown(value), reason)
@@ -137,12 +135,11 @@ def _plain(value: Any) -> Any:
 def guess_types(rows: Sequence[Mapping[str, Any]], schema: Schema) -> dict[str, JsonType]:
     """As what the columns of rows like these are read fast: rows that differ are read slowly, to the same values."""
     types = dict[str, JsonType]()
-    for column in schema.columns:
-        if column.role != "ignored":
-            is_list = column.is_several and column.inner_separator is None
-            found = [row[column.name] for row in rows if row[column.name] is not None]
-            items = [item for value in found for item in value if item is not None] if is_list else found
-            types[column.name] = JsonType(_guess_item(items[0] if items else None, column), is_list)
+    for column in schema.fields_read:
+        is_list = column.is_several and column.inner_separator is None
+        found = [row[column.name] for row in rows if row[column.name] is not None]
+        items = [item for value in found for item in value if item is not None] if is_list else found
+        types[column.name] = JsonType(_guess_item(items[0] if items else None, column), is_list)
     return types
 
 
@@ -170,7 +167,7 @@ def gather(values: Sequence[Any], column: Column) -> Cells:
 
 def _gather_items(values: Sequence[Any], column: Column) -> Numbers | Texts:
     is_null = np.array([value is None for value in values], np.bool_)
-    if column.role == "category" or column.kind == "string":
+    if column.role == "category" or column.kind in ("string", "time"):
         texts = [_text(value) for value in values]
         offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
         return padded(np.frombuffer(b"".join(texts), np.uint8), offsets, is_null)

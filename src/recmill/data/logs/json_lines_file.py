@@ -117,8 +117,8 @@ class _Reading:
                 places.append(i)
                 found.append(values)
         part = DecodedRows(empty_raw(len(found), self.schema), np.zeros(len(found), np.uint16))
-        columns = [column for column in self.schema.columns if column.role != "ignored"]
-        cells = {column.name: gather([values[column.name] for values in found], column) for column in columns}
+        fields = self.schema.fields_read
+        cells = {field.name: gather([values[field.name] for values in found], field) for field in fields}
         read_cells(cells, self.schema, part.raw, part.flaws)
         out = self.rows.raw
         out.labels[places], out.numbers[places], out.values[places] = part.raw.labels, part.raw.numbers, part.raw.values
@@ -131,7 +131,7 @@ class _Reading:
         values = read_values(self.lines.line(i), self.schema)
         if isinstance(values, BadRow):
             return values
-        column = self.schema.columns[int(self.rows.flaws[i]) - 1]
+        column = self.schema.field_of(self.schema.columns[int(self.rows.flaws[i]) - 1])
         return explain_cell(values[column.name], column)
 
 
@@ -190,13 +190,13 @@ def _refuse_other_names(source: Source, schema: Schema) -> None:
         rows.append(found)
         at = end + 1
     names = list(dict.fromkeys(name for row in rows for name in row))
-    read = [column.name for column in schema.columns if column.role != "ignored"]
+    read = [field.name for field in schema.fields_read]
     if names and read and not set(names) & set(read):
         raise DataError(
             f"{source.path} has none of the columns that schema {schema.name} reads ({', '.join(read[:10])}); "
             f"its first lines have {', '.join(names[:10])}"
         )
-    others = [name for name in names if name not in {column.name for column in schema.columns}]
+    others = [name for name in names if name not in {column.name for column in schema.fields}]
     for name in read:
         near = get_close_matches(name, others, n=1) if names and name not in names else []
         if near:

@@ -120,7 +120,7 @@ class ParquetSource:
         """What is wrong with some rows in their order; reads the columns at fault again, for error messages."""
         found = dict[int, BadRow]()
         for flaw in sorted(set(flaws)):
-            column = self._schema.columns[flaw - 1]
+            column = self._schema.field_of(self._schema.columns[flaw - 1])
             theirs = [row for row, its in zip(rows, flaws, strict=True) if its == flaw]
             cells = self._log.read_cells(theirs, column.name)
             found.update((row, explain_cell(cell, column)) for row, cell in zip(theirs, cells, strict=True))

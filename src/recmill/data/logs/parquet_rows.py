@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recmill.data.text.cells import TAKEN, Cells, Lists, Numbers, Texts, padded
+from recmill.data.text.cells import TAKEN, Cells, Lists, Moments, Numbers, Texts, padded
 from recmill.errors import DataError
 from recmill.settings.columns import ROLE_KINDS, Column, Schema
 
@@ -20,6 +20,7 @@ from recmill.settings.columns import ROLE_KINDS, Column, Schema
 READ_AS = {
     "int": (pa.types.is_integer, pa.types.is_boolean),
     "float": (pa.types.is_floating,),
+    "time": (pa.types.is_timestamp, pa.types.is_date),
     "string": (
         pa.types.is_string,
         pa.types.is_large_string,
@@ -30,6 +31,7 @@ READ_AS = {
         pa.types.is_fixed_size_binary,
     ),
 }
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of timestamps, in a second
 
 
 def open_file(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -61,7 +63,7 @@ def cell_type(arrow_type: pa.DataType) -> CellType:
         return cell_type(arrow_type.value_type)
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type):
         inner = cell_type(arrow_type.value_type)
-        return CellType(None if inner.is_list or inner.read_as == "float" else inner.read_as, True)
+        return CellType(None if inner.is_list or inner.read_as in ("float", "time") else inner.read_as, True)
     return CellType(next((name for name, tests in READ_AS.items() if any(t(arrow_type) for t in tests)), None), False)
 
 
@@ -77,12 +79,21 @@ def _way_out(found: CellType, column: Column) -> str | None:
         return "leave out inner_separator, which a list does not need"
     if not found.is_list and column.is_several and (column.inner_separator is None or found.read_as != "string"):
         return "leave out max_values and inner_separator, or give the inner_separator of a string"
+    if column.time_format == "iso" and found.read_as in ("int", "float"):
+        return "set time_format to how these numbers are times: epoch_s, epoch_ms, YYMMDDHH or YYYYMMDD"
     if found.read_as in TAKEN[column.role, str(column.kind)]:
         return None
+    if found.read_as == "time":
+        return 'set role = "time" and kind = "time", with columns that are parts of it, or set role = "ignored"'
     kinds = [kind for role, kind in ROLE_KINDS if role == column.role and found.read_as in TAKEN[role, str(kind)]]
     if kinds:
         return f'set kind = "{kinds[0]}"' + (", and what is positive" if column.role == "label" else "")
     return 'cast it when the file is written, or set role = "ignored"'
+
+
+def is_read(column: Column) -> bool:
+    """Whether a column is for anything."""
+    return column.role != "ignored"
 
 
 class ParquetLog:
@@ -92,10 +103,10 @@ class ParquetLog:
         self.path = path
         file = open_file(path)
         self._metadata = file.metadata
-        self._names = [column.name for column in schema.columns if column.role != "ignored"]
-        for column in schema.columns:
-            if column.role != "ignored":
-                self._refuse_other_type(file.schema_arrow, column, schema)
+        used = {schema.field_of(column).name: schema.field_of(column) for column in schema.columns if is_read(column)}
+        self._names = list(used)
+        for column in used.values():
+            self._refuse_other_type(file.schema_arrow, column, schema)
         groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         self._starts = np.cumsum([0, *groups])
         self.num_rows, self.num_groups = int(self._starts[-1]), len(groups)
@@ -148,7 +159,7 @@ class ParquetLog:
             first, end = self.first_row(group), self.first_row(group + 1)
             here = [row - first for row in rows if first <= row < end]
             if here:
-                values += file.read_row_group(group, columns=[name]).column(name).take(here).to_pylist()
+                values += plain_values(file.read_row_group(group, columns=[name]).column(name).take(here))
         file.close()
         return values
 
@@ -163,8 +174,10 @@ def cells_of(array: pa.Array) -> Cells:
         array = array.cast(pa.large_list(array.type.value_type))
         offsets = np.array(array.offsets)
         items = cells_of(array.values)
-        assert not isinstance(items, Lists)
+        assert isinstance(items, Numbers | Texts)
         return Lists(offsets[:-1], offsets[1:], is_null, items)
+    if found.read_as == "time":
+        return Moments(_seconds(array), is_null)
     if found.read_as == "string":
         return _texts_of(array.cast(pa.large_binary()), is_null)
     if found.read_as == "float":
@@ -172,6 +185,29 @@ def cells_of(array: pa.Array) -> Cells:
     elif not pa.types.is_uint64(array.type):
         array = array.cast(pa.int64())
     return Numbers(np.array(array.fill_null(0)), is_null)
+
+
+def _seconds(array: pa.Array) -> Any:
+    """The whole seconds since 1970 of dates and timestamps, 0 for null."""
+    if pa.types.is_date32(array.type):
+        return np.array(array.cast(pa.int32()).fill_null(0)).astype(np.int64) * 86400
+    unit = "ms" if pa.types.is_date64(array.type) else array.type.unit
+    return np.array(array.cast(pa.int64()).fill_null(0)) // _UNITS[unit]
+
+
+def plain_values(array: pa.ChunkedArray) -> list[Any]:
+    """Values as Python has them; of times, which it does not always have, their text in whole seconds."""
+    if cell_type(array.type) != CellType("time", False):
+        values: list[Any] = array.to_pylist()
+        return values
+    is_date, found = pa.types.is_date(array.type), list[Any]()
+    for chunk in array.chunks:
+        chunk = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
+        texts = np.datetime_as_string(_seconds(chunk).astype("datetime64[s]"), unit="D" if is_date else "s").tolist()
+        found += [
+            text if is_valid else None for text, is_valid in zip(texts, chunk.is_valid().to_pylist(), strict=True)
+        ]
+    return found
 
 
 def _texts_of(array: pa.LargeBinaryArray, is_null: Any) -> Texts:
@@ -203,7 +239,7 @@ def read_sample(path: Path, num_rows: int) -> dict[str, Sample]:
     table = pa.Table.from_batches(pieces, schema)
     file.close()
     return {
-        field.name: Sample(str(field.type), cell_type(field.type), table.column(i).to_pylist())
+        field.name: Sample(str(field.type), cell_type(field.type), plain_values(table.column(i)))
         for i, field in enumerate(schema)
     }
 

@@ -153,9 +153,9 @@ def _count_room(segment: Segment, schema: Schema) -> int:
     """How many rows a segment can have at the most."""
     num_lines = int(count_lines(segment.source.buffer, segment.start, segment.stop)) + 1  # the last may be unfinished
     # a row has a separator or a newline behind each field; a megabyte of empty lines is no million rows
-    return min(num_lines, segment.num_bytes // len(schema.columns) + 1)
+    return min(num_lines, segment.num_bytes // len(schema.fields) + 1)
 
 
 def _workspace(schema: Schema) -> Workspace:
-    widths = len(schema.dense_names), schema.num_slots, len(schema.columns)
+    widths = len(schema.dense_names), schema.num_slots, len(schema.fields)
     return new_workspace(WORKSPACE_ROWS, *widths, quoted=schema.quoted, has_weight=schema.has_weight)

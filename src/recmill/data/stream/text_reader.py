@@ -130,7 +130,7 @@ class TextReader:
 
     def _workspace(self, num_rows: int, *, quoted: bool = False) -> Workspace:
         num_dense, num_slots, has_weight = self._widths
-        num_fields = len(self.schema.columns)
+        num_fields = len(self.schema.fields)
         return new_workspace(num_rows, num_dense, num_slots, num_fields, quoted=quoted, has_weight=has_weight)
 
 

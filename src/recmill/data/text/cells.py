@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,10 @@ from recmill.data.text.fields import (
 from recmill.data.text.hashing import xxh64
 from recmill.data.text.layout import SEVERAL_KINDS
 from recmill.data.text.reference import BadRow, category_value, complaint, complaint_of_one, label_value
+from recmill.data.text.times import part_of, seconds_of, time_details
+from recmill.data.text.written_times import FIRST_MOMENT, LAST_MOMENT, read_time
 from recmill.jit import njit
-from recmill.settings.columns import Column, Schema
+from recmill.settings.columns import Column, Schema, TimeFormat, TimePart
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -44,6 +46,8 @@ TAKEN = {
     ("category", "int"): ("int", "string"),
     ("category", "hex"): ("string",),
     ("category", "string"): ("string",),
+    ("time", "time"): ("time", "string", "int", "float"),
+    ("ignored", "time"): ("time", "string", "int", "float"),
 }
 _PADDING = 32  # kernels load eight bytes at a time, and up to 17 behind the begin of a number
 
@@ -73,7 +77,14 @@ class Lists(NamedTuple):
     items: Numbers | Texts
 
 
-Cells = Numbers | Texts | Lists
+class Moments(NamedTuple):
+    """Times that have a type of their own, as whole seconds since 1970, UTC."""
+
+    seconds: Ints
+    is_null: Bools
+
+
+Cells = Numbers | Texts | Lists | Moments
 
 
 def padded(data: NDArray[np.uint8], offsets: Ints, is_null: Bools) -> Texts:
@@ -174,7 +185,7 @@ def _read_items(items: Numbers | Texts, column: Column) -> tuple[Words, NDArray[
     return values, states
 
 
-def read_categories(cells: Cells, column: Column, out: Words) -> Bools:
+def read_categories(cells: Numbers | Texts | Lists, column: Column, out: Words) -> Bools:
     """Fill the slots of a column (R, slots); which rows are bad."""
     if isinstance(cells, Texts) and column.inner_separator is not None:
         cells = split_texts(cells, column.inner_separator)
@@ -194,6 +205,60 @@ def read_numbers(numbers: Numbers, column: Column, out: NDArray[np.float64]) -> 
     is_bad = _is_no_int64(numbers.values) if column.kind == "int" else np.isinf(out)
     out[numbers.is_null] = np.nan
     return is_bad & ~numbers.is_null
+
+
+class Times(NamedTuple):
+    """Whole seconds since 1970, and for each whether it is a value, none or bad."""
+
+    seconds: Ints
+    states: NDArray[np.uint8]
+
+
+@njit(nogil=True, cache=True)
+def _read_written_times(texts: Texts, time_format: int, seconds: Ints, states: NDArray[np.uint8]) -> None:
+    for i in range(len(seconds)):
+        begin, end = texts.begins[i], texts.ends[i]
+        seconds[i], is_time = seconds_of(texts.data, time_format, begin, end)
+        states[i] = NONE if texts.is_null[i] or begin >= end else VALUE if is_time else ODD
+
+
+@njit(nogil=True, cache=True)
+def _fill_parts(times: Times, part: int, out: Words) -> None:
+    for i in range(len(out)):
+        out[i] = np.uint64(part_of(times.seconds[i], part)) if times.states[i] == VALUE else MISSING_CATEGORY
+
+
+def read_times(cells: Cells, column: Column) -> Times:
+    """The times of a column; typed ones are what they are, whatever the column says of texts and numbers."""
+    assert column.time_format is not None
+    assert not isinstance(cells, Lists)
+    num_rows = len(cells.is_null)
+    seconds, states = np.zeros(num_rows, np.int64), np.zeros(num_rows, np.uint8)
+    if isinstance(cells, Texts):
+        _read_written_times(cells, time_details(column.time_format, None)[0], seconds, states)
+        for i in np.flatnonzero(states == ODD):
+            found = read_time(_text(cells, int(i)), column.time_format)
+            seconds[i], states[i] = found or 0, BAD if found is None else VALUE
+        return Times(seconds, states)
+    if isinstance(cells, Moments):
+        whole = cells.seconds.astype(np.float64)
+    elif column.time_format in ("epoch_s", "epoch_ms"):
+        whole = np.floor(np.floor(cells.values.astype(np.float64)) / (1000 if column.time_format == "epoch_ms" else 1))
+    else:
+        whole = _seconds_of_digits(cells.values, column.time_format)
+    is_right = (whole >= FIRST_MOMENT) & (whole <= LAST_MOMENT)
+    is_none = cells.is_null | np.isnan(cells.values) if isinstance(cells, Numbers) else cells.is_null
+    seconds[is_right] = whole[is_right].astype(np.int64)
+    states[:] = np.where(is_none, NONE, np.where(is_right, VALUE, BAD))
+    return Times(seconds, states)
+
+
+def _seconds_of_digits(numbers: NDArray[Any], time_format: TimeFormat) -> NDArray[np.float64]:
+    """Of numbers whose eight digits are a date; infinite for those that are none. Each of them is read once."""
+    found, inverse = np.unique(numbers, return_inverse=True)
+    written = [f"{int(n):08d}" if np.isfinite(n) and n == int(n) else "" for n in found.tolist()]
+    seconds = [read_time(text.encode(), time_format) for text in written]
+    return np.array([np.inf if each is None else float(each) for each in seconds], np.float64)[inverse]
 
 
 def read_labels(cells: Numbers | Texts, column: Column, out: NDArray[np.float32]) -> Bools:
@@ -248,15 +313,32 @@ def read_cells(columns: Mapping[str, Cells], schema: Schema, out: RawColumns, fl
     """Fill raw rows, and for each the place, from 1, of the first column that is bad; 0 if none is."""
     dense, slot = 0, 0
     out.labels[:], flaws[:] = 0.0, 0
+    moments = {
+        time.name: read_times(columns[time.name], time)
+        for time in schema.fields
+        if time.kind == "time" and time.name in columns
+    }
     for place, column in enumerate(schema.columns, start=1):
         if column.role == "ignored":
             continue
+        if column.source is not None or column.role == "time":
+            times = moments[schema.field_of(column).name]
+            is_bad = times.states == BAD
+            if column.part == "days":
+                out.numbers[:, dense] = np.where(times.states == VALUE, times.seconds / 86400.0, np.nan)
+                dense += 1
+            elif column.part is not None:
+                _fill_parts(times, get_args(TimePart).index(column.part), out.values[:, slot])
+                slot += 1
+            flaws[is_bad & (flaws == 0)] = place
+            continue
         cells = columns[column.name]
         if column.role == "category":
+            assert not isinstance(cells, Moments)
             is_bad = read_categories(cells, column, out.values[:, slot : slot + column.num_slots])
             slot += column.num_slots
         elif column.role == "label":
-            assert not isinstance(cells, Lists)
+            assert isinstance(cells, Numbers | Texts)
             is_bad = read_labels(cells, column, out.labels)
         elif column.role == "weight":
             assert isinstance(cells, Numbers)
@@ -292,3 +374,4 @@ def compile_cells() -> None:
     out = np.empty((1, 3), np.uint64)
     for column in (several, alone):
         read_categories(texts, column, out[:, : column.num_slots])
+    _fill_parts(read_times(texts, Column(name="none", role="time", kind="time")), 0, out[:, 0])

@@ -14,6 +14,7 @@ from recmill.data.text.labels import is_positive, truth_value
 from recmill.data.text.numbers import MINUS, ZERO, float_number, integer, number_of
 from recmill.data.text.quotes import Quoting
 from recmill.data.text.swar import decode_digits, decode_hex8, digits_of, item, load_u64, not_digits, not_hex8
+from recmill.data.text.times import DAYS, NO_PART, part_of, seconds_of
 from recmill.jit import njit, uint64
 
 ONE = np.uint8(49)
@@ -22,6 +23,7 @@ ONE = np.uint8(49)
 LABEL, INT_NUMBER, FLOAT_NUMBER, HEX_CATEGORY, INT_CATEGORY, STRING_CATEGORY, IGNORED = range(7)
 HEX_CATEGORIES, INT_CATEGORIES, STRING_CATEGORIES = range(7, 10)  # several values in one field
 RULED_LABEL, WEIGHT = 10, 11  # a label whose schema says what is positive; how much a row counts
+TIME = 12  # a time, or a part of one
 
 # No hex value, and no accepted integer, equals it; a string hash that does gives way to its neighbour.
 MISSING_CATEGORY = np.uint64(1 << 63)
@@ -209,6 +211,22 @@ def _gather_weights(text: Text, run: FieldRun, work: Workspace, first_row: int, 
 
 
 @njit(nogil=True, cache=True)
+def _gather_times(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row: int) -> int:
+    """A part of a time for each row; if none is asked for, the time is only looked at."""
+    time_format, part = run.details[0], run.details[1]
+    for row in range(first_row, end_row):
+        begin, end = _bounds(text, work, work.fields_upto[row] + 1 + run.place)
+        seconds, is_right = seconds_of(text.buffer, time_format, begin, end)
+        if end > begin and not is_right:
+            return row
+        if part == DAYS:
+            work.raw.numbers[row, run.first] = np.float64(seconds) / 86400.0 if end > begin else math.nan
+        elif part != NO_PART:
+            work.raw.values[row, run.first] = np.uint64(part_of(seconds, part)) if end > begin else MISSING_CATEGORY
+    return end_row
+
+
+@njit(nogil=True, cache=True)
 def one_of_several(text: Text, kind: int, begin: np.int64, end: np.int64) -> tuple[np.uint64, bool]:
     """The value between two inner separators, and whether it is one."""
     if kind == HEX_CATEGORIES:
@@ -302,6 +320,8 @@ def _gather(text: Text, run: FieldRun, work: Workspace, first_row: int, end_row:
         return end_row
     if run.kind == WEIGHT:
         return _gather_weights(text, run, work, first_row, end_row)
+    if run.kind == TIME:
+        return _gather_times(text, run, work, first_row, end_row)
     if run.kind == RULED_LABEL:
         return _gather_labels(text, run, work, first_row, end_row)
     if run.kind >= HEX_CATEGORIES:

@@ -8,6 +8,7 @@ import numpy as np
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.text.hashing import xxh64
 from recmill.data.text.kernel import MAX_LINE_BYTES
+from recmill.data.text.written_times import WANTED, days_of, part_of_moment, read_time
 from recmill.settings.columns import Column, Schema
 
 _INTEGER = re.compile(rb"-?[0-9]+")
@@ -52,8 +53,8 @@ def split_line(line: bytes, schema: Schema) -> list[bytes] | BadRow:
     fields = _split_quoted(line, schema) if schema.quoted else line.split(schema.separator.encode())
     if isinstance(fields, BadRow):
         return fields
-    if len(fields) != len(schema.columns):
-        expected = f"{len(schema.columns)} fields separated by {schema.separator!r}"
+    if len(fields) != len(schema.fields):
+        expected = f"{len(schema.fields)} fields separated by {schema.separator!r}"
         return BadRow(None, line, f"the line has {len(fields)} fields, schema {schema.name} expects {expected}")
     return fields
 
@@ -61,8 +62,9 @@ def split_line(line: bytes, schema: Schema) -> list[bytes] | BadRow:
 def _split_quoted(line: bytes, schema: Schema) -> list[bytes] | BadRow:
     """The fields of a line in which some may stand in double quotes, as RFC 4180 has it."""
     separator, fields, at = schema.separator.encode(), list[bytes](), 0
+    names = [column.name for column in schema.fields]
     while True:
-        column = schema.columns[min(len(fields), len(schema.columns) - 1)].name
+        column = names[min(len(fields), len(names) - 1)]
         if line[at : at + 1] == b'"':
             quoted = _QUOTED.match(line, at)
             if quoted is None:
@@ -90,19 +92,22 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
     if isinstance(fields, BadRow):
         return fields
     label, weight, numbers, values = 0.0, 1.0, list[float](), list[int]()
-    for given, column in zip(fields, schema.columns, strict=True):
+    given_by_name = {column.name: field for column, field in zip(schema.fields, fields, strict=True)}
+    for column in schema.columns:
+        read_from = schema.field_of(column)
+        given = given_by_name[read_from.name]
         is_float = schema.decimal == "," and column.kind == "float"
-        field = given.translate(_COMMA_AS_POINT) if is_float else given
-        if reason := complaint(field, column):
-            return BadRow(column.name, given, reason)
+        field = given.translate(_COMMA_AS_POINT) if is_float and column.source is None else given
+        if reason := complaint(field, column) if column.source is None else complaint_of_one(field, read_from):
+            return BadRow(read_from.name, given, reason)
         if column.role == "label":
             label = label_value(field, column)
         elif column.role == "weight":
             weight = _number(field, column)
         elif column.role == "dense":
-            numbers.append(_number(field, column))
+            numbers.append(_number(field, column) if column is read_from else _days(field, read_from))
         elif column.role == "category":
-            values += _categories(field, column)
+            values += _categories(field, column) if column is read_from else [_part(field, read_from, column)]
     return Row(label, tuple(numbers), tuple(values), weight)
 
 
@@ -114,6 +119,8 @@ def complaint(field: bytes, column: Column) -> str | None:
         return _complaint_of_label(field, column)
     if column.role == "weight":
         return _complaint_of_weight(field, column)
+    if column.role == "ignored":
+        return None
     if column.inner_separator is not None:
         return next(filter(None, (complaint_of_one(value, column) for value in _several(field, column))), None)
     return complaint_of_one(field, column)
@@ -148,6 +155,9 @@ def complaint_of_one(field: bytes, column: Column) -> str | None:
         return None
     if column.kind == "hex":
         return None if _HEX.fullmatch(field) else "a category of this kind is exactly 8 hexadecimal digits"
+    if column.kind == "time":
+        assert column.time_format is not None
+        return None if read_time(field, column.time_format) is not None else f"not {WANTED[column.time_format]}"
     if column.kind == "float":
         is_finite = _FLOAT.fullmatch(field) and np.isfinite(float(field))
         return None if is_finite else "not a finite decimal number"
@@ -157,6 +167,24 @@ def complaint_of_one(field: bytes, column: Column) -> str | None:
         return "not an integer of 64 bits"
     is_mark = column.is_several and _integer(field) % 2**64 == ABSENT_CATEGORY
     return "in a column of several values this one integer stands for none" if is_mark else None
+
+
+def _days(field: bytes, time: Column) -> float:
+    """The days since 1970 of a time that is accepted."""
+    moment = _moment(field, time)
+    return float("nan") if moment is None else days_of(moment)
+
+
+def _part(field: bytes, time: Column, column: Column) -> int:
+    """The value of a category that is a part of a time that is accepted."""
+    moment = _moment(field, time)
+    assert column.part is not None
+    return int(MISSING_CATEGORY) if moment is None else part_of_moment(moment, column.part)
+
+
+def _moment(field: bytes, time: Column) -> int | None:
+    assert time.time_format is not None
+    return read_time(field, time.time_format) if field else None
 
 
 def _number(field: bytes, column: Column) -> float:
