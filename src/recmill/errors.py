@@ -4,7 +4,7 @@ RecmillError                    caught by the command line, shown in one or two 
 ├── UserError                   exit status 2: something to be changed in the command, the settings or the input
 │   ├── ConfigError             a setting: unknown, of the wrong type, out of range, or at odds with another
 │   ├── DataError               an input file: missing, malformed, of the wrong layout
-│   │   └── BadRowError         one line of text or row of Parquet, with its number, column and offending text
+│   │   └── BadRowError         one line of text or JSON, or row of Parquet, with its number, column and offending text
 │   ├── RunError                a run directory: already there, incomplete, or of another shape
 │   └── MissingExtra            a part of recmill that needs packages which are not installed
 └── FailureError                exit status 1: the work itself failed
@@ -37,7 +37,7 @@ class DataError(UserError):
 
 
 class BadRowError(DataError):
-    """One line of text, or row of Parquet, cannot be read."""
+    """One line of text or JSON, or row of Parquet, cannot be read."""
 
 
 class RunError(UserError):

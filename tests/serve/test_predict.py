@@ -4,6 +4,7 @@ import csv
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import polars as pl
@@ -384,3 +385,17 @@ def test_columns_that_would_have_a_name_twice_are_rejected(
         ConfigError, match=rf"--id-column {names[0]}: the table of predictions has a column of that name"
     ):
         click_model(train_tiny()).write_predictions(tiny_world_dir / "day_0", tmp_path / "x.csv", id_columns=names)
+
+
+def test_columns_of_files_with_line_breaks_inside_quotes_are_carried_along(tmp_path: Path) -> None:
+    random = Random(1)
+    texts = ('a "b"\nc, d', "x", "y\n\nz", "")
+    rows = [[f"o{i}", random.randrange(2), random.choice(texts), round(random.random(), 3)] for i in range(300)]
+    frame = pl.DataFrame(rows, schema=["order", "clicked", "review", "price"], orient="row")
+    frame.write_csv(tmp_path / "log.csv", null_value="")
+    run = rm.train("auto", data=tmp_path / "log.csv", run=tmp_path / "run", overrides={"stop.max_epochs": 1})
+    model = click_model(run.dir)
+    model.write_predictions(tmp_path / "log.csv", tmp_path / "out.parquet", id_columns=["order", "review"])
+    written = pl.read_parquet(tmp_path / "out.parquet")
+    assert written["order"].to_list() == frame["order"].to_list()
+    assert written["review"].to_list() == frame["review"].to_list()

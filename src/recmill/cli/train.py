@@ -28,7 +28,7 @@ BAD_RUN = 1
 def add_parser(verbs: Verbs) -> None:
     """Declare the verb."""
     parser = verbs.add_parser("train", help="train a model from raw logs, prepared rows or sequences")
-    add_recipe_options(parser, "directory of raw logs, of prepared rows, or of prepared sequences")
+    add_recipe_options(parser, "directory of raw logs, of prepared rows or sequences; a file; - for standard input")
     parser.add_argument(
         "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
     )

@@ -29,7 +29,7 @@ def carried_fields(segment: Segment, schema: Schema, names: Sequence[str]) -> li
     if not len(text) or not places:
         return [[] for _ in places]
     if schema.quoted and _QUOTE in text.tobytes():
-        return _fields_line_by_line(text.tobytes(), schema, places)
+        return _fields_line_by_line(segment, schema, places)
     return _fields_by_offsets(text, schema, places)
 
 
@@ -49,11 +49,14 @@ CARRIERS: dict[Format, Callable[[Any, Schema, Sequence[str]], list[Any]]] = {
 }
 
 
-def _fields_line_by_line(text: bytes, schema: Schema, places: Sequence[int]) -> list[list[str | None]]:
-    lines = text.split(b"\n")
+def _fields_line_by_line(segment: Segment, schema: Schema, places: Sequence[int]) -> list[list[str | None]]:
+    """Of lines that end where those of the rows do: at no newline inside quotes."""
+    source, at = segment.source, segment.start
     found: list[list[str | None]] = [[] for _ in places]
-    for line in lines[:-1] if lines[-1] == b"" else lines:
-        decoded = line.removesuffix(b"\r").decode(errors="replace")
+    while at < segment.stop:
+        end = min(source.line_end(at), segment.stop)
+        decoded = source.buffer[at:end].tobytes().removesuffix(b"\r").decode(errors="replace")
+        at = end + 1
         fields = next(csv.reader([decoded], delimiter=schema.separator), [])
         for out, place in zip(found, places, strict=True):
             out.append(fields[place] if place < len(fields) else None)

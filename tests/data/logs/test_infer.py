@@ -1,5 +1,7 @@
 """An inferred schema reads the text it was inferred from, and says what a person would say of each column."""
 
+import csv
+import io
 import tomllib
 from collections.abc import Callable
 from random import Random
@@ -230,3 +232,51 @@ def test_a_second_time_is_only_the_source_of_its_parts() -> None:
     assert found["seen"] == ("ignored", None)
     assert found["seen_hour"] == ("category", "seen")
     assert all(isinstance(read_row(line.encode(), schema), Row) for line in "".join(lines).splitlines())
+
+
+# Line breaks inside quotes.
+
+
+def _with_breaks(separator: str, line_end: str, num_rows: int) -> list[list[str]]:
+    random = Random(5)
+    texts = ("plain", f"two{line_end}lines", f'a "word"{line_end}{line_end}more', f"with{separator}mark{line_end}1", "")
+    return [
+        [f"{random.random():.3f}", random.choice(texts), str(random.randrange(2)), str(row)] for row in range(num_rows)
+    ]
+
+
+def _quoted_text(rows: list[list[str]], separator: str, line_end: str) -> str:
+    out = io.StringIO(newline="")
+    csv.writer(out, delimiter=separator, lineterminator=line_end).writerows([["x", "review", "click", "order"], *rows])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["LF", "CR LF"])
+@pytest.mark.parametrize("separator", ["\t", ",", ";", "|"], ids=["tab", "comma", "semicolon", "bar"])
+def test_newlines_inside_quotes_end_no_line(separator: str, line_end: str) -> None:
+    text = _quoted_text(_with_breaks(separator, line_end, 200), separator, line_end).encode()
+    schema = _inferred(text)
+    assert (schema.separator, schema.header, schema.quoted) == (separator, True, True)
+    assert [column.name for column in schema.columns] == ["x", "review", "click", "order"]
+    assert [(column.role, column.kind) for column in schema.columns] == [
+        ("dense", "float"),
+        ("category", "string"),
+        ("label", "int"),
+        ("dense", "int"),
+    ]
+
+
+def test_wherever_a_sample_is_cut_its_schema_is_the_same() -> None:
+    text = _quoted_text(_with_breaks(",", "\n", 300), ",", "\n")
+    newlines = [i for i, character in enumerate(text) if character == "\n"]
+    for newline in newlines[-40:]:
+        schema = _inferred(text[: newline + 1].encode())
+        assert [column.role for column in schema.columns] == ["dense", "category", "label", "dense"]
+
+
+def test_quotes_that_are_no_quotes_join_no_lines() -> None:
+    """Text with a mark of inches, or an opening quote that never closes, in a file without quoting."""
+    rows = [f"{i}\t{i % 2}\t{('5' + chr(34), chr(34) + 'hello', 'word')[i % 3]}" for i in range(90)]
+    schema = _inferred("\n".join(rows).encode())
+    assert (schema.separator, schema.quoted, len(schema.columns)) == ("\t", False, 3)
+    assert "from 90 lines" in infer(["\n".join(rows).encode()], name="x")

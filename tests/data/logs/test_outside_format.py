@@ -55,7 +55,7 @@ def test_a_format_from_outside_is_read_by_everybody(
     known: dict[Any, Any] = formats.FORMATS
     monkeypatch.setitem(known, "loud", ShoutedText())
     assert formats.format_named(loud) == "loud"  # type: ignore[comparison-overlap]
-    schema = CRITEO.model_copy(update={"format": "loud"})  # not validated: the settings know the two that are shipped
+    schema = CRITEO.model_copy(update={"format": "loud"})  # not validated: the settings know those that are shipped
     source = formats.FORMATS[schema.format].open(loud, schema)
     reader = build_reader(schema, Encoding(), (50,) * 26)
     plain = build_reader(CRITEO, Encoding(), (50,) * 26)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmill.data.logs.infer_times import PART_NOTES, guess_time
+from recmill.data.logs.sample_lines import lines_at_newlines, lines_by_quotes
 from recmill.errors import DataError
 from recmill.settings.columns import Schema, TimePart, schema_from_tree
 from recmill.settings.tree import Settings
@@ -56,13 +57,12 @@ class SampleTable:
 
 def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> str:
     """A schema file for text that begins like these samples, one of each file, of whole lines."""
-    texts = [sample.decode("utf-8", errors="replace").removeprefix("\ufeff").split("\n") for sample in samples]
-    files = [[line.removesuffix("\r") for line in lines if line.strip("\r")] for lines in texts]
-    if not any(files):
+    texts = [sample.decode("utf-8", errors="replace").removeprefix("\ufeff") for sample in samples]
+    if not any(text.strip("\r\n") for text in texts):
         raise DataError("there is no line to infer a schema from; give files with some")
-    lines = [line for file in files for line in file]
-    separator, share = guess_separator(lines)
-    quoted = has_quoted_field(lines, separator)
+    separator, share = guess_separator(texts)
+    files = [split_lines(text, separator) for text in texts]
+    quoted = has_quoted_field([line for file in files for line in file], separator)
     table = read_table(files, separator, quoted)
     guesses = with_parts(dict(zip(table.names, guess_columns(table, separator, label), strict=True)))
     schema = schema_from_tree(
@@ -116,23 +116,37 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def guess_separator(lines: Sequence[str]) -> tuple[str, float]:
+def guess_separator(texts: Sequence[str]) -> tuple[str, float]:
     """The separator by which most lines have the same number of fields, more than one; and the share of those lines."""
     best, best_score = ",", (False, 0, 1.0)
     for separator in SEPARATORS:
-        counts = Counter(len(fields) for fields in _fields(lines, separator, has_quoted_field(lines, separator)))
-        num_fields, num_lines = counts.most_common(1)[0]
-        share = num_lines / len(lines)
+        num_fields, share = usual_width([line for text in texts for line in split_lines(text, separator)], separator)
         score = (share >= 0.9, num_fields, share)  # text may hold a separator of another kind, as often in every line
         if num_fields > 1 and score > best_score:
             best, best_score = separator, score
     return best, best_score[2]
 
 
+def usual_width(lines: Sequence[str], separator: str) -> tuple[int, float]:
+    """How many fields most lines have, and the share of these lines."""
+    counts = Counter(len(fields) for fields in _fields(lines, separator, has_quoted_field(lines, separator)))
+    num_fields, num_lines = counts.most_common(1)[0]
+    return num_fields, num_lines / len(lines)
+
+
 def has_quoted_field(lines: Sequence[str], separator: str) -> bool:
     """Whether a field begins and another ends with a quote."""
     begins, ends = re.compile(f'(^|{re.escape(separator)})"'), re.compile(f'"({re.escape(separator)}|$)')
     return any(begins.search(line) and ends.search(line) for line in lines)
+
+
+def split_lines(text: str, separator: str) -> list[str]:
+    """The lines of a sample; a newline inside quotes ends none, if more lines are alike then, or have more fields."""
+    lines, joined = lines_at_newlines(text), lines_by_quotes(text, separator)
+    if joined is None:
+        return lines
+    (width, share), (joined_width, joined_share) = usual_width(lines, separator), usual_width(joined, separator)
+    return joined if (joined_share, joined_width) > (share, width) else lines
 
 
 def _fields(lines: Sequence[str], separator: str, quoted: bool) -> list[list[str]]:
