@@ -31,7 +31,7 @@ def test_json_is_one_object(tiny_world_dir: Path, capsys: pytest.CaptureFixture[
     assert report["ok"] is True
     assert report["reasons"] == []
     assert report["train"]["num_rows"] == 2000
-    assert report["limits"] == {"coverage_frac": 0.5, "max_overlap_frac": 1.0}
+    assert report["limits"] == {"coverage_frac": 0.5, "max_overlap_frac": 1.0, "bad_rows": "fail", "max_bad_frac": 0.01}
     assert len(report["dense"]) == 13
     assert report["suggested_table_rows"] == [column["table_rows"] for column in report["categories"]]
     assert {column["distinct_method"] for column in report["categories"]} == {"exact"}
@@ -106,8 +106,9 @@ def test_a_leak_is_status_2_and_bad_lines_are_shown(
     assert "WRONG cat_6 alone predicts the label with AUROC 1.0000" in told
     assert f"{tmp_path}/day_0:7: the line has 1 fields" in told
     assert "[red]not a row[/red]" in told
-    assert _audit("--data", tmp_path, "--bad-rows", "fail") == 2
-    assert "day_0:7: the line has 1 fields" in capsys.readouterr().err
+    assert "WRONG 1 bad lines, and training stops at the first of them" in told
+    assert _audit("--data", tmp_path, "--bad-rows", "skip") == 2
+    assert "training stops" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,12 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
         rows_dir, choices = data, list[Choice]()
     else:
         schema = _find_schema(data, sources.schema, label, tell)
-        rows_dir, choices = _prepare_rows(data, schema, run_dir, tree)
+        try:
+            rows_dir, choices = _prepare_rows(data, schema, run_dir, tree)
+        except DataError:  # leave no directory that looks like a run
+            with suppress(OSError):  # somebody else's has other files, or there is none
+                run_dir.rmdir()
+            raise
     from recmill.data.prepared.directory import read_facts  # numpy and kernels
 
     choices += choose(read_facts(rows_dir).num_rows("train"))
@@ -84,7 +90,7 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
         min_count=least,
         seed=seed,
         overrides={f"data.{key}": value for key, value in split.items()},
-        overwrite=out.exists(),
+        overwrite=True,  # also of rows that were begun here, on files or with settings that were changed since
     )
     held = [] if is_split else [Choice("prepare.holdout_frac", frac, "half of it validates, half of it tests")]
     merged = Choice("prepare.min_count", least, f"rarer values of about {num_rows:,} rows share one row of their table")

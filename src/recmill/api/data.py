@@ -174,7 +174,8 @@ def audit(
     schema: str | None = None,
     coverage: float = 0.99,
     max_overlap: float = 0.01,
-    bad_rows: BadRowPolicy = "skip",
+    bad_rows: BadRowPolicy = "fail",
+    max_bad_frac: float = MAX_BAD_FRAC,
     threads: int | None = None,
     on_progress: Any = None,
 ) -> "AuditReport":
@@ -195,7 +196,7 @@ def audit(
     from recmill.files import has_manifest
     from recmill.memory import keep_freed_memory
 
-    directory, limits = Path(data), Limits(coverage, max_overlap)
+    directory, limits = Path(data), Limits(coverage, max_overlap, bad_rows, max_bad_frac)
     num_threads = len(os.sched_getaffinity(0)) if threads is None else threads
     refuse_no_threads(num_threads)
     if has_manifest(directory):
@@ -207,7 +208,7 @@ def audit(
         compile_audit(read_facts(directory).schema)
         keep_freed_memory()  # chunks come and go
         return audit_prepared(directory, limits, threads=num_threads, on_progress=on_progress)
-    found = find_audit_input(directory, files, test_files, find_schema(schema or "criteo"), bad_rows, num_threads)
+    found = find_audit_input(directory, files, test_files, find_schema(schema or "criteo"), num_threads)
     compile_kernels(found.schema)
     keep_freed_memory()
     return audit_files(found, limits, on_progress=on_progress)

@@ -25,8 +25,8 @@ def add_parser(verbs: Verbs) -> None:
         "audit",
         help="what is wrong with the data, before training on it",
         description="One pass over raw or prepared rows. Exit status 2 if training on them would be wrong: no rows, "
-        "one label only, test rows that are training rows, a column that gives the label away, prepared rows that are "
-        "damaged.",
+        "bad lines, one label only, test rows that are training rows, a column that gives the label away, "
+        "prepared rows that are damaged.",
     )
     parser.add_argument(
         "--data", type=Path, required=True, metavar="DIR", help="directory with day_0, day_1, …; a file; prepared rows"
@@ -41,7 +41,17 @@ def add_parser(verbs: Verbs) -> None:
         "--max-overlap", type=float, default=0.01, metavar="P", help="share of test rows that may be in training (0.01)"
     )
     parser.add_argument(
-        "--bad-rows", choices=("skip", "fail"), default="skip", help="count lines that cannot be rows, or stop (skip)"
+        "--bad-rows",
+        choices=("fail", "skip"),
+        default="fail",
+        help="what training will do with lines that cannot be rows: stop, or ignore them (fail)",
+    )
+    parser.add_argument(
+        "--max-bad-frac",
+        type=float,
+        default=0.01,
+        metavar="P",
+        help="share of lines that may be ignored with --bad-rows skip, as data.max_bad_frac (0.01)",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="T")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -61,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         coverage=args.coverage,
         max_overlap=args.max_overlap,
         bad_rows=args.bad_rows,
+        max_bad_frac=args.max_bad_frac,
         threads=args.threads,
         on_progress=_show_progress if sys.stderr.isatty() else None,
     )

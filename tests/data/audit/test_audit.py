@@ -15,7 +15,7 @@ from recmill.data.audit.audit import Audit, AuditInput, audit_files
 from recmill.data.audit.report import AuditReport, Limits
 from recmill.data.logs import raw as raw_module
 from recmill.data.text.fields import MISSING_CATEGORY, RawColumns
-from recmill.errors import BadRowError, ConfigError, DataError
+from recmill.errors import ConfigError, DataError
 from recmill.settings.columns import Column, Schema
 from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from tests.data.lines import CITY, COUNT, LABEL, MIXED, PRICE, SHOP, accepted_rows, plain_line, raw_columns, schema_of
@@ -133,8 +133,11 @@ def test_bad_lines_are_named_by_file_and_line_the_first_ten_of_them(
     )
     assert report.train.num_rows == 380
     assert "21 bad lines" in report.notes
-    with pytest.raises(BadRowError, match=r"a:20: column clicked holds '2'.*pass --bad-rows skip"):
-        audit_files(AuditInput((files["a"],), (), MIXED, bad_rows="fail"), Limits())
+    assert any(reason.startswith("21 bad lines, and training stops at the first") for reason in report.reasons)
+    for share, is_wrong in ((0.01, True), (0.06, False)):
+        limits = Limits(bad_rows="skip", max_bad_frac=share)
+        reasons = audit_files(AuditInput((files["a"],), (files["b"],), MIXED), limits).reasons
+        assert any(reason.startswith("21 of 401 lines are bad (5.24%)") for reason in reasons) == is_wrong
 
 
 def test_repeated_rows_are_counted(pool: ThreadPoolExecutor) -> None:

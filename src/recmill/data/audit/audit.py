@@ -25,11 +25,10 @@ from recmill.data.logs.raw import compile_reader, read_chunks
 from recmill.data.logs.raw_format import MAX_BAD_LINES, BadLine, RawChunk, RawSource, empty_raw
 from recmill.data.logs.split import find_days, find_files
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
-from recmill.errors import BadRowError, ConfigError, DataError
+from recmill.errors import ConfigError, DataError
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64
 from recmill.settings.columns import Schema
-from recmill.settings.data import BadRowPolicy
 
 AuditedSplit = Literal["train", "test"]
 
@@ -144,7 +143,6 @@ class AuditInput:
     train: tuple[Path, ...]
     test: tuple[Path, ...]
     schema: Schema
-    bad_rows: BadRowPolicy = "skip"
     threads: int = 2
 
     def __post_init__(self) -> None:
@@ -171,7 +169,6 @@ def find_audit_input(
     files: Sequence[str],
     test_files: Sequence[str],
     schema: Schema,
-    bad_rows: BadRowPolicy,
     threads: int,
 ) -> AuditInput:
     """The last day tests and the others train, unless patterns are given; a single file is all for training."""
@@ -186,7 +183,7 @@ def find_audit_input(
     else:
         days = find_days(data)
         train, test = (days[:-1], days[-1:]) if len(days) > 1 else (days, [])
-    return AuditInput(tuple(train), tuple(test), schema, bad_rows, threads)
+    return AuditInput(tuple(train), tuple(test), schema, threads)
 
 
 def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], None] | None = None) -> AuditReport:
@@ -200,8 +197,6 @@ def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], 
         for split, source, line, chunk in chunks:
             some = chunk.bad[: MAX_BAD_LINES - len(bad)]
             bad += [BadLine(source.place(line + before), wrong) for before, wrong in some]
-            if bad and files.bad_rows == "fail":
-                raise BadRowError(f"{bad[0].describe()} (pass --bad-rows skip to count such rows and go on)")
             num_bad += chunk.num_bad
             audit.take(chunk.raw, split)
             if on_progress:

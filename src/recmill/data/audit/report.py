@@ -5,25 +5,30 @@ from typing import Any
 
 from recmill.data.audit.profile import CategoryProfile, DenseProfile
 from recmill.data.audit.tally import HashTally
+from recmill.data.logs.bad_rows import FEW_LINES
 from recmill.errors import ConfigError
 from recmill.observe.html import html_table
-from recmill.settings.data import SplitName
+from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy, SplitName
 
 LEAK_AUROC = 0.95  # no honest column alone tells clicks from others so well
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The share of rows that suggested tables are to cover, and the share of test rows that training may have."""
+    """The shares: of rows that suggested tables cover, of test rows that training may have, of bad lines if skipped."""
 
     coverage_frac: float = 0.99
     max_overlap_frac: float = 0.01
+    bad_rows: BadRowPolicy = "fail"  # as training does
+    max_bad_frac: float = MAX_BAD_FRAC
 
     def __post_init__(self) -> None:
         if not 0 < self.coverage_frac <= 1:
             raise ConfigError(f"--coverage {self.coverage_frac} is rejected: it is above 0 and at most 1")
         if not 0 <= self.max_overlap_frac <= 1:
             raise ConfigError(f"--max-overlap {self.max_overlap_frac} is rejected: it is 0 to 1")
+        if not 0 <= self.max_bad_frac <= 1:
+            raise ConfigError(f"--max-bad-frac {self.max_bad_frac} is rejected: it is 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ class AuditReport:
         if not self.has_label:
             return (f"schema {self.schema_name} has no label: its rows can be scored, not trained on",)
         found = list(self.prepared.damage) if self.prepared else []
+        found += self._bad_reasons()
         if train.num_clicks in (0, train.num_rows):
             label = int(train.num_clicks > 0)
             found.append(f"all {train.num_rows:,} training rows have the label {label}; there is nothing to learn")
@@ -130,6 +136,22 @@ class AuditReport:
             for name, auroc in self.leak_suspects.items()
         ]
         return tuple(found)
+
+    def _bad_reasons(self) -> list[str]:
+        """What training would say of the bad lines."""
+        count, limits = self.bad.count, self.limits
+        num_lines = self.train.num_rows + self.test.num_rows + count
+        if count and limits.bad_rows == "fail":
+            return [
+                f"{count:,} bad lines, and training stops at the first of them: fix them, or pass --bad-rows skip here "
+                "and there"
+            ]
+        if num_lines >= FEW_LINES and count > limits.max_bad_frac * num_lines:
+            return [
+                f"{count:,} of {num_lines:,} lines are bad ({count / num_lines:.2%}), more than training ignores: fix "
+                f"the files or the schema, or set data.max_bad_frac ({limits.max_bad_frac:g}; here --max-bad-frac)"
+            ]
+        return []
 
     @property
     def findings(self) -> tuple[str, ...]:

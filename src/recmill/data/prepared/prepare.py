@@ -149,8 +149,12 @@ def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
         raise DataError("the files hold no line; there is nothing to prepare")
     text_bytes = sum(part.segment.num_bytes for part in job.parts)
     require_free_space(job.out_dir.parent, text_bytes * (3 if job.seed is not None else 2), f"preparing {job.out_dir}")
+    preparation = _Preparation(job, overwrite=overwrite)
     try:
-        return _Preparation(job, overwrite=overwrite).run()
+        return preparation.run()
+    except DataError:  # what is to be done about it, to the files or the settings, makes the work so far another's
+        shutil.rmtree(job.work_dir)
+        raise
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
