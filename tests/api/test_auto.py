@@ -45,6 +45,8 @@ def test_the_model_predicts_raw_rows(trained: rm.Run, shop: Path) -> None:
     assert from_file.shape == (4_000,)
     from_frame = model.predict(pl.read_csv(shop).head(50))
     np.testing.assert_allclose(from_file[:50], from_frame, atol=1e-6)  # another batch, rounded otherwise
+    frame = pl.read_csv(shop).head(50)
+    np.testing.assert_array_equal(model.predict(frame.select(frame.columns[::-1])), from_frame)
 
 
 def test_a_finished_run_is_not_replaced_unasked(trained: rm.Run, shop: Path) -> None:
