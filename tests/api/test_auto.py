@@ -45,6 +45,8 @@ def test_the_model_predicts_raw_rows(trained: rm.Run, shop: Path) -> None:
     assert from_file.shape == (4_000,)
     from_frame = model.predict(pl.read_csv(shop).head(50))
     np.testing.assert_allclose(from_file[:50], from_frame, atol=1e-6)  # another batch, rounded otherwise
+    frame = pl.read_csv(shop).head(50)
+    np.testing.assert_array_equal(model.predict(frame.select(frame.columns[::-1])), from_frame)
 
 
 def test_json_lines_become_the_model_of_the_csv(trained: rm.Run, shop: Path, tmp_path: Path) -> None:
@@ -118,3 +120,11 @@ def test_times_become_features_of_training_and_prediction(tmp_path: Path) -> Non
         np.testing.assert_allclose(model.predict(others), from_file, atol=1e-6)
     late = hours >= 8
     assert from_file[late].max() < from_file[~late].min()
+    by_time = rm.train(
+        "auto",
+        data=tmp_path / "rows.csv",
+        run=tmp_path / "by-time",
+        overrides={"stop.max_epochs": 1, "data.test_after": "2023-12-20"},
+    )
+    moment = (np.datetime64("2023-12-20") - np.datetime64("1970-01-01")) / np.timedelta64(1, "s")
+    assert by_time.results.test.num_rows == int((seconds >= moment).sum())

@@ -17,6 +17,8 @@ from recmill.settings.schemas import find_schema
 from recmill.settings.tree import Tree
 
 Tell = Callable[[str], None]
+# Said of raw files; the recipe's own settings of prepared rows contradict them.
+_OF_SPLITS_BY_TIME = ("data.test_after", "data.split")
 
 
 def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tell) -> Sources:
@@ -27,6 +29,8 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
         raise ConfigError("recipe auto makes a vocabulary of its own; leave out --vocabulary")
     data = Path(sources.data)
     tree = overrides_tree(sources.overrides, CLICK)
+    if (test_after := sources.options.get("data.test_after")) is not None:
+        tree = {**tree, "data": {"test_after": test_after, **tree.get("data", {})}}
     if has_manifest(data):
         rows_dir, choices = data, list[Choice]()
     else:
@@ -43,7 +47,10 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
     for choice in choices:
         tell(f"auto: {choice.describe()}")
     values = {choice.key: choice.value for choice in choices if not choice.key.startswith("prepare.")}
-    return replace(sources, data=rows_dir, schema=None, options={**values, **sources.options})
+    options = {key: value for key, value in {**values, **sources.options}.items() if key not in _OF_SPLITS_BY_TIME}
+    own = {key: value for key, value in tree.get("data", {}).items() if f"data.{key}" not in _OF_SPLITS_BY_TIME}
+    overrides = {**tree, "data": own}
+    return replace(sources, data=rows_dir, schema=None, options=options, overrides=overrides)
 
 
 def _find_schema(data: Path, given: str | None, label: str | None, tell: Tell) -> Schema:
@@ -79,7 +86,7 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
 
     own = tree.get("data", {})
     num_rows = sum(open_log(path, schema).whole().estimate_rows() for path in _paths(data))
-    is_split = any(own.get(name) for name in ("holdout_frac", "holdout_rows", "test_files"))
+    is_split = any(own.get(name) for name in ("holdout_frac", "holdout_rows", "test_files", "test_after"))
     frac, least, seed = holdout_frac(num_rows), min_count(num_rows), int(tree.get("seed", 0))
     out = run_dir / ROWS
     split = dict(own) if is_split else {**own, "holdout_frac": frac}

@@ -25,6 +25,13 @@ def add_recipe_options(parser: argparse.ArgumentParser, data_help: str) -> None:
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
 
 
+def add_test_after_option(parser: argparse.ArgumentParser) -> None:
+    """A split by time."""
+    parser.add_argument(
+        "--test-after", metavar="DATE", help="test on rows from this date on; the last tenth of those before validates"
+    )
+
+
 def add_bad_rows_option(parser: argparse.ArgumentParser) -> None:
     """What happens to lines that cannot be rows."""
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
@@ -75,6 +82,7 @@ def sources_from(args: argparse.Namespace) -> "Sources":
 
     options: dict[str, Any] = {
         "data.bad_rows": getattr(args, "bad_rows", None),
+        "data.test_after": getattr(args, "test_after", None),
         "device": getattr(args, "device", None),
     }
     if (warm_start := getattr(args, "warm_start", None)) is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recmill.cli import prepare_events
-from recmill.cli.options import Verbs, add_set_option
+from recmill.cli.options import Verbs, add_set_option, add_test_after_option
 from recmill.cli.sizes import read_size
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="shuffle the training rows (default: keep their order)")
     parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="columns of the rows (criteo)")
     add_set_option(parser, "which lines are for what, e.g. data.holdout_frac=0.1")
+    add_test_after_option(parser)
     parser.add_argument("--bad-rows", choices=("fail", "skip"), default="fail")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     prepare_events.add_options(parser)
@@ -74,8 +75,12 @@ def run_rows(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
     """Prepare click logs; the manifest."""
     from recmill.api.data import prepare
 
-    multi_hot = {"multi_hot": args.multi_hot, "multi_hot_distribution": args.multi_hot_distribution}
-    options = [f"data.{key}={value!r}" for key, value in multi_hot.items() if value is not None]
+    given = {
+        "multi_hot": args.multi_hot,
+        "multi_hot_distribution": args.multi_hot_distribution,
+        "test_after": args.test_after,
+    }
+    options = [f"data.{key}={value!r}" for key, value in given.items() if value is not None]
     return prepare(
         args.data,
         out=args.out,

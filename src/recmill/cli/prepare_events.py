@@ -17,6 +17,7 @@ _CLICK_OPTIONS: dict[str, Any] = {
     "modulo": None,
     "multi_hot": None,
     "multi_hot_distribution": None,
+    "test_after": None,
     "store": "npy",
     "seed": None,
     "memory": "2GiB",

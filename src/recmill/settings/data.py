@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -58,6 +59,12 @@ class DataConfig(Settings):
         default=None, gt=0, lt=1, description="Share of the last lines that is held out, half for validation."
     )
     holdout_rows: int | None = Field(default=None, ge=2, description="The same as a number of lines.")
+    test_after: str | None = Field(
+        default=None, description="A date or time, UTC: rows from it on test, the last tenth of those before validates."
+    )
+    split: Literal["order"] | None = Field(
+        default=None, description="order: hold out the last lines even if a column of times says they are not the last."
+    )
     first_half: FirstHalf = Field(
         default="validation", description="What the first half of the last day, or of the held-out lines, is for."
     )
@@ -100,6 +107,7 @@ class DataConfig(Settings):
         """What does not fit the schema, and what contradicts itself."""
         yield from self._problems_of_tables()
         yield from self._problems_of_shares()
+        yield from self._problems_of_times()
         if self.multi_hot:
             yield from problems_of_sizes(self.multi_hot, self.schema_of_rows)
         elif self.multi_hot_distribution != "uniform":
@@ -113,7 +121,7 @@ class DataConfig(Settings):
                     "data.holdout_frac and data.holdout_rows take validation and test from the end of the other files; "
                     "leave out data.validation_files and data.test_files"
                 )
-        elif any(patterns) and not all(patterns):
+        elif self.test_after is None and any(patterns) and not all(patterns):
             yield (
                 "data.train_files, data.validation_files and data.test_files are given together or not at all "
                 "(without them the last day of day_0, day_1, … is halved; data.holdout_frac=0.1 keeps the last tenth)"
@@ -122,6 +130,30 @@ class DataConfig(Settings):
             yield (
                 'data.first_half = "test" is about rows that are halved; '
                 "data.validation_files and data.test_files say already which are for what"
+            )
+
+    def _problems_of_times(self) -> Iterator[str]:
+        if self.test_after is None:
+            return
+        try:
+            datetime.fromisoformat(self.test_after)
+        except ValueError:
+            yield f"data.test_after = {self.test_after!r} is no date; give one such as 2024-05-31, or 2024-05-31T12:00"
+        others = {
+            "data.holdout_frac": self.holdout_frac,
+            "data.holdout_rows": self.holdout_rows,
+            "data.validation_files": self.validation_files,
+            "data.test_files": self.test_files,
+            "data.split": self.split,
+        }
+        for name in [name for name, value in others.items() if value]:
+            yield f"data.test_after says which rows validate and test; leave out {name}, or data.test_after"
+        if self.first_half == "test":
+            yield 'data.first_half = "test" is about rows that are halved; data.test_after halves none; leave it out'
+        if not self.schema_of_rows.of_role("time"):
+            yield (
+                f"data.test_after = {self.test_after!r} needs a column of times, and schema {self.schema_of_rows.name} "
+                'has none; give its column role = "time" and kind = "time"'
             )
 
     def _problems_of_shares(self) -> Iterator[str]:
@@ -155,6 +187,14 @@ class DataConfig(Settings):
     def has_holdout(self) -> bool:
         """Whether the last lines of the training files are kept for validation and test."""
         return self.holdout_frac is not None or self.holdout_rows is not None
+
+    @property
+    def test_after_days(self) -> float | None:
+        """The days since 1970 of the moment at which the test begins."""
+        if self.test_after is None:
+            return None
+        moment = datetime.fromisoformat(self.test_after)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() / 86400
 
     @property
     def schema_of_rows(self) -> Schema:

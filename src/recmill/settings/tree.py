@@ -13,6 +13,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -85,13 +86,20 @@ S = TypeVar("S", bound=Settings)
 def from_tree(kind: type[S], tree: Mapping[str, Any], where: str = "settings", prefix: str = "") -> S:
     """Validate nested plain data; every message names the key, behind a prefix if any, the value and the way out."""
     try:
-        text = json.dumps(canonical(kind, tree))
+        text = json.dumps(canonical(kind, tree), default=_date_text)
     except TypeError as error:
         raise ConfigError(f"{where} hold a value that is neither text, number, truth value nor list: {error}") from None
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise ConfigError(explain(error, kind, where, prefix)) from None
+
+
+def _date_text(value: object) -> str:
+    """A date as TOML and Python have it is the text that it was."""
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def to_toml(settings: Settings) -> str:

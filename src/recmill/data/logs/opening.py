@@ -13,10 +13,12 @@ from recmill.data.logs.split import (
     has_days,
     is_pattern,
     match_pattern,
+    split_at,
     split_by_day,
     split_tail,
 )
 from recmill.data.logs.stdin_file import refuse_lost_input
+from recmill.data.logs.time_order import count_before
 from recmill.errors import ConfigError
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
@@ -34,11 +36,18 @@ def open_log(path: Path, schema: Schema) -> RawSource:
 
 
 def open_splits(data: DataConfig) -> Splits:
-    """By day, by patterns, or by the last lines, as the settings say."""
+    """By day, by patterns, by the last lines or by time, as the settings say."""
     data_dir = Path(data.dir)
     refuse_lost_input(data_dir)
     open_one = partial(open_log, schema=data.schema_of_rows)
+    if data.test_after_days is not None:
+        paths = _training_paths(data)
+        num_before = count_before(paths, data.schema_of_rows, data.test_after_days, "")
+        return split_at([open_one(path).whole() for path in paths], num_before, str(data.test_after))
     if data.has_holdout:
+        if data.schema_of_rows.of_role("time") and data.split != "order":
+            way_out = ', or set data.split = "order" to cut them as they are'
+            count_before(_training_paths(data), data.schema_of_rows, 0.0, way_out)
         segments = [open_one(path).whole() for path in _training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
     if data_dir.is_file() or is_pattern(data_dir):

@@ -145,6 +145,20 @@ def split_tail(
     return Splits(train, validation, test, first_half)
 
 
+def split_at(segments: Sequence[RawSegment], num_before: int, moment: str) -> Splits:
+    """The first so many lines train, but for the last tenth of them, which validates; the others test."""
+    total = sum(segment.count_rows() for segment in segments)
+    if num_before < 2 or num_before >= total:
+        raise DataError(
+            f"data.test_after = {moment!r}: {num_before} of {total} lines are before it; training and validation need "
+            "two lines before, and the test one after it"
+        )
+    before, test = _cut(segments, num_before)
+    train, validation = _cut(before, num_before - max(1, round(num_before / 10)))
+    train, validation, test = (tuple(s for s in each if s.extent) for each in (train, validation, test))
+    return Splits(train, validation, test)
+
+
 def _halve(train: Sequence[RawSegment], held: Sequence[RawSegment], num_held: int, first_half: FirstHalf) -> Splits:
     first, second = _cut(held, (num_held + 1) // 2)
     validation, test = (first, second) if first_half == "validation" else (second, first)
