@@ -128,3 +128,22 @@ def test_times_become_features_of_training_and_prediction(tmp_path: Path) -> Non
     )
     moment = (np.datetime64("2023-12-20") - np.datetime64("1970-01-01")) / np.timedelta64(1, "s")
     assert by_time.results.test.num_rows == int((seconds >= moment).sum())
+
+
+def test_a_column_of_0_and_1_that_is_not_called_a_label_is_not_taken_for_one(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 2},{i % 7}\n" for i in range(300))
+    (tmp_path / "t.csv").write_text("is_member,c\n" + rows)
+    with pytest.raises(DataError, match="say so with --label is_member"):
+        rm.train("auto", data=tmp_path / "t.csv", run=tmp_path / "run")
+
+
+def test_words_for_yes_and_no_are_a_label(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = "".join(
+        f"{i % 2};{c};{'Yes' if draw.random() < c / 8 else 'No'}\r\n"
+        for i, c in enumerate(draw.integers(8, size=2_000))
+    )
+    (tmp_path / "t.csv").write_text("flag;c;bought\r\n" + rows)
+    run = rm.train("auto", data=tmp_path / "t.csv", run=tmp_path / "run", overrides=SHORT)
+    assert run.results.test.auroc is not None
+    assert run.results.test.auroc > 0.7

@@ -11,10 +11,11 @@ from recmill.errors import ConfigError, DataError
 from recmill.files import ROWS, has_manifest
 from recmill.recipes.auto import Choice, choose, holdout_frac, min_count
 from recmill.recipes.resolve import Sources, overrides_tree
+from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema, schema_from_tree
 from recmill.settings.families import CLICK
 from recmill.settings.schemas import find_schema
-from recmill.settings.tree import Tree
+from recmill.settings.tree import Tree, layered, nested
 
 Tell = Callable[[str], None]
 # Said of raw files; the recipe's own settings of prepared rows contradict them.
@@ -28,7 +29,7 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
     if sources.vocabulary is not None:
         raise ConfigError("recipe auto makes a vocabulary of its own; leave out --vocabulary")
     data = Path(sources.data)
-    tree = overrides_tree(sources.overrides, CLICK)
+    tree = layered(TrainConfig, _plain_options(sources), overrides_tree(sources.overrides, CLICK))
     if (test_after := sources.options.get("data.test_after")) is not None:
         tree = {**tree, "data": {"test_after": test_after, **tree.get("data", {})}}
     if has_manifest(data):
@@ -53,16 +54,28 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
     return replace(sources, data=rows_dir, schema=None, options=options, overrides=overrides)
 
 
+def _plain_options(sources: Sources) -> Tree:
+    """The settings of [data] that the options of the command line stand for."""
+    return nested({key: value for key, value in sources.options.items() if key.startswith("data.")})
+
+
 def _find_schema(data: Path, given: str | None, label: str | None, tell: Tell) -> Schema:
     """The schema that is given, or one that is inferred from the files."""
     if given is not None:
         return find_schema(given)
     from recmill.data.logs.formats import infer_schema
+    from recmill.data.logs.infer import LABEL_NAMES
 
     text = infer_schema(_paths(data), name=data.stem, label=label)
     schema = schema_from_tree(tomllib.loads(text), "inferred schema")
     for line in text.splitlines():
         tell(f"auto: {line}")
+    found = schema.of_role("label")
+    if found and label is None and schema.header and found[0].name.lower() not in LABEL_NAMES:
+        raise DataError(
+            f"the only column of 0 and 1 in {data} is {found[0].name}, which may not be what is to be predicted; "
+            f"say so with --label {found[0].name}, or name another"
+        )
     if not schema.has_label:
         names = ", ".join(column.name for column in schema.columns)
         raise DataError(f"{data} has no column that looks like a label; name it with --label (columns: {names})")
@@ -84,7 +97,8 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
     """Encode the rows once: rare values merged, values numbered by how often they occur, rows shuffled."""
     from recmill.data.logs.opening import open_log
 
-    own = tree.get("data", {})
+    own = dict(tree.get("data", {}))
+    bad_rows = own.pop("bad_rows", "fail")
     num_rows = sum(open_log(path, schema).whole().estimate_rows() for path in _paths(data))
     is_split = any(own.get(name) for name in ("holdout_frac", "holdout_rows", "test_files", "test_after"))
     frac, least, seed = holdout_frac(num_rows), min_count(num_rows), int(tree.get("seed", 0))
@@ -96,6 +110,7 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
         schema=schema,
         min_count=least,
         seed=seed,
+        bad_rows=bad_rows,
         overrides={f"data.{key}": value for key, value in split.items()},
         overwrite=True,  # also of rows that were begun here, on files or with settings that were changed since
     )

@@ -21,6 +21,7 @@ LABEL_NAMES = (
     *("converted", "is_conversion", "installed", "is_attributed", "liked", "churn", "churned", "response"),
 )
 FEW_VALUES = 20  # integers with no more distinct values than this are names of things rather than amounts
+POSITIVE_WORDS = ("yes", "y", "true", "t", "click", "clicked", "buy", "bought", "purchase", "positive", "pos", "1")
 MAX_SUGGESTED_ROWS = 1_000_000
 INNER_SEPARATORS = "|;,^~"
 MAX_SUGGESTED_VALUES = 32
@@ -192,9 +193,20 @@ def guess_columns(table: SampleTable, separator: str, label: str | None) -> list
     """Role, kind and more of every column."""
     label_name, why = guess_label(table, label)
     return [
-        Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_column(name, values, separator)
+        Guess(label_settings(values) or {}, why) if name == label_name else guess_column(name, values, separator)
         for name, values in zip(table.names, table.columns, strict=True)
     ]
+
+
+def label_settings(values: Sequence[str]) -> dict[str, Any] | None:
+    """How a column is read as a label, if it may be one: 0 and 1, true and false, or a word for yes and another."""
+    found = set(values)
+    if found <= {"0", "1"} or {value.lower() for value in found} <= {"true", "false"}:
+        return {"role": "label", "kind": "int"}
+    positive = [value for value in found if value.lower() in POSITIVE_WORDS]
+    if len(found) == 2 and len(positive) == 1 and "" not in found:
+        return {"role": "label", "kind": "string", "positive": positive[0]}
+    return None
 
 
 def with_parts(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
@@ -219,14 +231,19 @@ def guess_label(table: SampleTable, wanted: str | None) -> tuple[str | None, str
     if wanted is not None:
         if wanted not in table.names:
             raise DataError(f"--label {wanted}: there is no such column; the columns are {', '.join(table.names)}")
-        values = set(table.columns[table.names.index(wanted)])
-        if not values <= {"0", "1"}:
-            shown = ", ".join(sorted(values - {"0", "1"})[:3])
-            raise DataError(f"--label {wanted}: a label is 0 or 1, and this column holds {shown}")
+        values = table.columns[table.names.index(wanted)]
+        if label_settings(values) is None:
+            shown = ", ".join(sorted(set(values) - {"0", "1"})[:3])
+            raise DataError(
+                f"--label {wanted}: a label is 0 or 1, and this column holds {shown}; write a schema in which it says "
+                'what is positive, e.g. positive = ">= 4"'
+            )
         return wanted, "the label, as asked for"
-    named = [name for name in binary if name.lower() in LABEL_NAMES]
-    if named:
-        return named[0], "the label: 0 or 1, and called so"
+    named = {n: v for n, v in zip(table.names, table.columns, strict=True) if n.lower() in LABEL_NAMES}
+    for name, values in named.items():
+        if len(set(values)) == 2 and (settings := label_settings(values)) is not None:
+            shown = f"{settings['positive']!r} is positive" if "positive" in settings else "0 or 1"
+            return name, f"the label: {shown}, and called so"
     if len(binary) > 1:
         raise DataError(
             f"several columns hold 0 and 1 only, and none is called like a label: {', '.join(binary)}; "
