@@ -102,7 +102,8 @@ def test_raw_rows_and_bad_ones_are_those_of_the_text(tmp_path: Path, is_compact:
 
 def _right_values(column: Column, values: Sequence[str]) -> list[str]:
     lines = {value: f'{{"{column.name}": {value}}}'.encode() for value in values}
-    return [value for value, line in lines.items() if isinstance(read_values(line, _schema(column)), dict)]
+    right = [value for value, line in lines.items() if isinstance(read_values(line, _schema(column)), dict)]
+    return [value for value in right if value not in ("1e400", "9" * 19, "9" * 40)]  # most lines are read fast
 
 
 def test_law_fast_and_slow_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +144,7 @@ def test_law_fast_and_slow_parsers_read_the_same(tmp_path: Path, monkeypatch: py
         lines = list[str]()
         usual = {column.name: random.choice(_right_values(column, values)) for column in schema.columns}
         for _ in range(600):
-            cells = usual | {random.choice(list(usual)): random.choice(values) for _ in range(random.randrange(3))}
+            cells = usual | {random.choice(list(usual)): random.choice(values) for _ in range(random.random() < 0.15)}
             line = "{" + ", ".join(f'"{name}": {value}' for name, value in cells.items()) + "}"
             odd = (line + line, line[:-1], line + " x}", " " + line, line + "\r", "[]", "", "{}", line + "\0}")
             lines.append(random.choice(odd) if random.random() < 0.05 else line)
