@@ -12,6 +12,7 @@ from recmill.files import ROWS, has_manifest
 from recmill.recipes.auto import Choice, choose, holdout_frac, min_count
 from recmill.recipes.resolve import Sources, overrides_tree
 from recmill.settings.columns import Schema, schema_from_tree
+from recmill.settings.data import BadRowPolicy
 from recmill.settings.families import CLICK
 from recmill.settings.schemas import find_schema
 from recmill.settings.tree import Tree
@@ -32,7 +33,7 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
     else:
         schema = _find_schema(data, sources.schema, label, tell)
         try:
-            rows_dir, choices = _prepare_rows(data, schema, run_dir, tree)
+            rows_dir, choices = _prepare_rows(data, schema, run_dir, tree, _bad_rows(sources, tree))
         except DataError:  # leave no directory that looks like a run
             with suppress(OSError):  # somebody else's has other files, or there is none
                 run_dir.rmdir()
@@ -73,7 +74,15 @@ def _paths(data: Path) -> Sequence[Path]:
     return paths
 
 
-def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tuple[Path, list[Choice]]:
+def _bad_rows(sources: Sources, tree: Tree) -> BadRowPolicy:
+    """What --bad-rows or --set data.bad_rows says, which here is for the preparation."""
+    given = tree.get("data", {}).get("bad_rows") or sources.options.get("data.bad_rows")
+    return "skip" if given == "skip" else "fail"
+
+
+def _prepare_rows(
+    data: Path, schema: Schema, run_dir: Path, tree: Tree, bad_rows: BadRowPolicy
+) -> tuple[Path, list[Choice]]:
     """Encode the rows once: rare values merged, values numbered by how often they occur, rows shuffled."""
     from recmill.data.logs.opening import open_log
 
@@ -90,6 +99,7 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
         min_count=least,
         seed=seed,
         overrides={f"data.{key}": value for key, value in split.items()},
+        bad_rows=bad_rows,
         overwrite=True,  # also of rows that were begun here, on files or with settings that were changed since
     )
     held = [] if is_split else [Choice("prepare.holdout_frac", frac, "half of it validates, half of it tests")]
