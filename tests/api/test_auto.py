@@ -144,6 +144,6 @@ def test_words_for_yes_and_no_are_a_label(tmp_path: Path) -> None:
         for i, c in enumerate(draw.integers(8, size=2_000))
     )
     (tmp_path / "t.csv").write_text("flag;c;bought\r\n" + rows)
-    run = rm.train("auto", data=tmp_path / "t.csv", run=tmp_path / "run", overrides=SHORT)
+    run = rm.train("auto", data=tmp_path / "t.csv", run=tmp_path / "run")
     assert run.results.test.auroc is not None
     assert run.results.test.auroc > 0.7

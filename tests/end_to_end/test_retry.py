@@ -51,6 +51,15 @@ def test_train_auto_on_a_csv(bad_line: str, is_left: bool, tmp_path: Path, capsy
     assert sum(read_facts(run / "rows").num_rows(name) for name in ("train", "validation", "test")) == 600
 
 
+def test_train_auto_with_the_option_that_its_message_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, run = tmp_path / "shop.csv", tmp_path / "run"
+    path.write_text(SHOP + "x\n")
+    words = ["train", "auto", "--data", str(path), "--label", "clicked", "--run", str(run), *SMALL]
+    assert main(words) == 2
+    assert "pass --bad-rows skip" in capsys.readouterr().err
+    assert main([*words, "--bad-rows", "skip"]) == 0, capsys.readouterr().err
+
+
 def test_prepare_rows(tiny_world_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = (tiny_world_dir / "day_0").read_text()
     words = ("prepare", "--data", tmp_path / "day_0", "--out", tmp_path / "rows", "--set", "data.holdout_frac=0.1")

@@ -30,8 +30,6 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
         raise ConfigError("recipe auto makes a vocabulary of its own; leave out --vocabulary")
     data = Path(sources.data)
     tree = layered(TrainConfig, _plain_options(sources), overrides_tree(sources.overrides, CLICK))
-    if (test_after := sources.options.get("data.test_after")) is not None:
-        tree = {**tree, "data": {"test_after": test_after, **tree.get("data", {})}}
     if has_manifest(data):
         rows_dir, choices = data, list[Choice]()
     else:

@@ -13,6 +13,7 @@ from recmill.settings.run import Cadence, Stop
 
 _BASE_BATCH, _MAX_BATCH = 128, 2048
 _STEPS_WANTED = 700  # in an epoch: enough to learn from, few enough for seconds
+_LEAST_STEPS, _MAX_EPOCHS = 1_200, 20
 _SMALL_LOG, _LARGE_LOG = 300_000, 3_000_000
 
 
@@ -70,9 +71,10 @@ def choose(num_rows: int) -> list[Choice]:
     """The settings for so many training rows."""
     exponent = round(log2(max(1.0, num_rows / _STEPS_WANTED)))
     batch = min(_MAX_BATCH, max(_BASE_BATCH if num_rows >= 20_000 else 32, 2**exponent))
-    scale = sqrt(batch / _BASE_BATCH)
-    epochs = 3 if num_rows < 50_000 else 2
-    steps = epochs * ceil(num_rows / batch)
+    scale = max(1.0, sqrt(batch / _BASE_BATCH))
+    steps_per_epoch = ceil(num_rows / batch)
+    epochs = min(_MAX_EPOCHS, max(2, ceil(_LEAST_STEPS / steps_per_epoch)))
+    steps = epochs * steps_per_epoch
     half = max(1, steps // epochs * (epochs - 1))
     rows = f"{num_rows:,} training rows"
     return [
@@ -81,7 +83,9 @@ def choose(num_rows: int) -> list[Choice]:
         Choice("data.block_rows", 256, "small blocks mix a small log well"),
         Choice("dense.lr", round(0.001 * scale, 6), f"0.001 at a batch of {_BASE_BATCH}, by the root of the batch"),
         Choice("tables.lr", round(0.01 * scale, 6), f"0.01 at a batch of {_BASE_BATCH}, by the root of the batch"),
-        Choice("stop.max_epochs", epochs, f"{rows}; more passes would learn them by heart"),
+        Choice(
+            "stop.max_epochs", epochs, f"{_LEAST_STEPS} steps or more, and at most {_MAX_EPOCHS} passes over {rows}"
+        ),
         Choice("stop.max_steps", steps, f"{epochs} epochs of {rows}"),
         Choice("average.from_step", half, "the weights are the mean over the last epoch"),
         Choice("average.every_steps", 4, "a mean of every fourth step is as good and costs less"),

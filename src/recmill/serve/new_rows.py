@@ -118,14 +118,12 @@ def _json_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:
     """The columns that the model reads, in its order: a key may be missing; and others that the first lines have."""
     rows = sample_rows([path], _HEAD_BYTES, bad_rows="skip")
     lists = {name for row in rows for name, value in row.items() if isinstance(value, list)}
-    read = [
-        column.with_({"inner_separator": None}) if column.name in lists else column
-        for column in schema.columns
-        if column.role in _roles(with_label=with_label)
-    ]
+    fields, parts = _columns_read(schema, with_label=with_label)
+    read = [column.with_({"inner_separator": None}) if name in lists else column for name, column in fields.items()]
+    known = {column.name for column in (*read, *parts)}
     names = dict.fromkeys(name for row in rows for name in row if name)
-    others = [Column(name=name, role="ignored") for name in names if name not in {column.name for column in read}]
-    return Schema(name=schema.name, format="jsonl", columns=(*read, *others))
+    others = [Column(name=name, role="ignored") for name in names if name not in known]
+    return Schema(name=schema.name, format="jsonl", columns=(*read, *others, *parts))
 
 
 def _text_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:

@@ -136,7 +136,7 @@ class NpyTable:
 
 def fetch_rows(array: "NDArray[Any] | FileRows", start: int, stop: int) -> None:
     """Ask the system to read rows of a mapped array from the disk, without waiting for them; others have no need."""
-    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap):
+    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.size:
         in_map = array.offset % mmap.ALLOCATIONGRANULARITY
         first, last = in_map + start * array.strides[0], in_map + stop * array.strides[0]
         page = first // mmap.PAGESIZE * mmap.PAGESIZE
