@@ -66,7 +66,7 @@ def test_prepared_rows_are_trained_on(follow: Follow, tiny_world_dir: Path) -> N
 def test_an_inferred_schema_is_trained_with(follow: Follow, tmp_path: Path) -> None:
     write_shop(tmp_path / "shop.csv")
     trained = follow("schema", "infer", "shop.csv", "--out", "shop.toml", "--label", "clicked", more=TINY)
-    assert trained[:2] == ["train", "demo"]
+    assert trained[:2] == ["train", "auto"]
 
 
 def test_a_schema_that_is_not_there_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,16 +37,13 @@ def test_train_on_logs(line: int, tiny_world_dir: Path, tmp_path: Path, capsys: 
     assert f"day_0:{line + 1}: " in told
 
 
-# With a text among the prices the rows are prepared as categories, and then no model can be built of them.
-@pytest.mark.parametrize(
-    ("bad_line", "is_left"), [("1,oops,s1\n", True), ("x\n", False)], ids=["no number", "no fields"]
-)
-def test_train_auto_on_a_csv(bad_line: str, is_left: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_auto_on_a_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad_line = "x\n"
     path, run = tmp_path / "shop.csv", tmp_path / "runs" / "run"
     words = ("train", "auto", "--data", path, "--label", "clicked", "--run", run, *SMALL)
     path.write_text(SHOP + bad_line)
     assert main([str(word) for word in words]) == 2
-    assert run.exists() == is_left
+    assert not run.exists()
     fails_then_works(words, path, SHOP, SHOP + bad_line, capsys)
     assert sum(read_facts(run / "rows").num_rows(name) for name in ("train", "validation", "test")) == 600
 

@@ -75,7 +75,7 @@ def choose(num_rows: int) -> list[Choice]:
     steps_per_epoch = ceil(num_rows / batch)
     epochs = min(_MAX_EPOCHS, max(2, ceil(_LEAST_STEPS / steps_per_epoch)))
     steps = epochs * steps_per_epoch
-    half = max(1, steps // epochs * (epochs - 1))
+    recent_frac = 1.0 if epochs == 2 else 0.5  # of many epochs, the early ones are forgotten
     rows = f"{num_rows:,} training rows"
     return [
         Choice("data.global_batch", batch, f"about {_STEPS_WANTED} steps an epoch of {rows}"),
@@ -87,6 +87,7 @@ def choose(num_rows: int) -> list[Choice]:
             "stop.max_epochs", epochs, f"{_LEAST_STEPS} steps or more, and at most {_MAX_EPOCHS} passes over {rows}"
         ),
         Choice("stop.max_steps", steps, f"{epochs} epochs of {rows}"),
-        Choice("average.from_step", half, "the weights are the mean over the last epoch"),
+        Choice("average.from_step", steps_per_epoch, "the weights are a mean from the second epoch on"),
+        Choice("average.recent_frac", recent_frac, "of that mean, about the share that counts, the newest"),
         Choice("average.every_steps", 4, "a mean of every fourth step is as good and costs less"),
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmill.data.logs.infer_times import PART_NOTES, guess_time
-from recmill.data.logs.sample_lines import lines_at_newlines, lines_by_quotes
+from recmill.data.text.sample_lines import lines_at_newlines, lines_by_quotes
 from recmill.errors import DataError
 from recmill.settings.columns import Schema, TimePart, schema_from_tree
 from recmill.settings.tree import Settings
@@ -26,6 +26,7 @@ MAX_SUGGESTED_ROWS = 1_000_000
 INNER_SEPARATORS = "|;,^~"
 MAX_SUGGESTED_VALUES = 32
 _LEAST_ROWS = 16
+_FEW_ODD = 0.02  # the share of texts in a column that may have been meant to be numbers
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -278,6 +279,9 @@ def guess_column(name: str, values: Sequence[str], separator: str, kind: str | N
             {"role": "ignored"}, f"all {distinct:,} values differ: it names the row and says nothing of others"
         )
     note = f"{distinct:,} distinct values{missing}"
+    odd = [value for value in present if not _FLOAT.fullmatch(value)] if kind == "string" else []
+    if 0 < len(odd) <= _FEW_ODD * len(present):
+        note += f"; {1 - len(odd) / len(present):.1%} are numbers, and {odd[0][:20]!r} is none: is it a missing value?"
     if distinct > 0.9 * len(present) and len(present) > 100:
         note += '; almost all differ: is it rather role = "ignored"?'
     return Guess({"role": "category", "kind": kind, "rows": suggest_rows(present, kind)}, note)
