@@ -10,6 +10,7 @@ import tempfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,7 +57,14 @@ class Source:
 
     def find_breaks(self, separator: str) -> None:
         """Read the file once to see whether newlines stand inside quotes: from then on they end no line."""
-        self._breaks = index_quotes(self.buffer, separator, self.path, origin=self.rows_start, use=self._map_or_forget)
+        index = partial(
+            index_quotes, self.buffer, separator, self.path, origin=self.rows_start, use=self._map_or_forget
+        )
+        if self.path.suffix in COMPRESSED:
+            self._breaks = index()
+            return
+        with self.path.open("rb") as file:
+            self._breaks = index(descriptor=file.fileno())
 
     def _map_or_forget(self, start: int, stop: int, is_needed: bool) -> None:
         """Map a range at once, which costs half of what single pages cost; or let go of it."""
