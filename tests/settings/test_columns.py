@@ -9,7 +9,16 @@ import pytest
 from recmill.data.text import fields
 from recmill.data.text.layout import KERNEL_KINDS, layout_of
 from recmill.errors import ConfigError
-from recmill.settings.columns import FORBIDDEN_SEPARATORS, ROLE_KINDS, Column, Kind, Role, Schema, read_schema
+from recmill.settings.columns import (
+    FORBIDDEN_SEPARATORS,
+    ROLE_KINDS,
+    Column,
+    Kind,
+    Role,
+    Schema,
+    read_schema,
+    schema_from_tree,
+)
 from recmill.settings.criteo import CRITEO, CRITEO_UNLABELLED
 from recmill.settings.tree import from_tree
 from tests.data.lines import CITY, COUNT, DEVICE, LABEL, MIXED, SEVERAL, UNLABELLED, schema_of
@@ -244,3 +253,15 @@ def test_a_source_is_a_column_of_kind_time() -> None:
         schema_of(first, hour)
     with pytest.raises(ConfigError, match="has several times: first, second"):
         schema_of(first, second)
+
+
+def test_an_ignored_column_of_a_file_may_say_whatever_it_said_before() -> None:
+    said = {"kind": "string", "rows": 9, "inner_separator": "|", "max_values": 3, "encoding": "hash"}
+    columns = [
+        {"name": "y", "role": "label", "kind": "int"},
+        {"name": "id", "role": "ignored", **said},
+        {"name": "at", "role": "ignored", "kind": "time", "time_format": "epoch_s", "rows": 3},
+    ]
+    schema = schema_from_tree({"name": "own", "separator": ",", "columns": columns}, "own.toml")
+    assert schema.columns[1] == Column(name="id", role="ignored")
+    assert (schema.columns[2].kind, schema.columns[2].time_format) == ("time", "epoch_s")

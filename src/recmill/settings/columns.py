@@ -312,8 +312,19 @@ def _can_separate(text: str) -> bool:
     return len(text.encode()) == 1 and text not in FORBIDDEN_SEPARATORS
 
 
+def _without_what_is_ignored(column: Any) -> Any:
+    """An ignored column may say whatever it said before it was ignored; only a time may be a source of parts."""
+    if not isinstance(column, dict) or column.get("role") != "ignored":
+        return column
+    kept = ("name", "role", "kind", "time_format") if column.get("kind") == "time" else ("name", "role")
+    return {key: value for key, value in column.items() if key in kept}
+
+
 def schema_from_tree(tree: Mapping[str, Any], origin: str) -> Schema:
     """Validate the contents of a schema file; every complaint names where they come from."""
+    columns = tree.get("columns")
+    if isinstance(columns, list):
+        tree = {**tree, "columns": [_without_what_is_ignored(column) for column in columns]}
     try:
         return from_tree(Schema, tree, "schema")
     except ConfigError as error:
