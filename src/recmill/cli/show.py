@@ -35,7 +35,8 @@ def _print_clicks(results: Mapping[str, Any]) -> None:
 def _print_baselines(results: Mapping[str, Any]) -> None:
     """The model and what it is compared with, one below the other, on the test rows."""
     model = results["test_of_best"] if results["compared_weights"] == "best" else results["test"]
-    print(f"on test, {model['num_rows']:,} rows:           AUROC  logloss")
+    heading = f"on test, {model['num_rows']:,} rows:"
+    print(f"{heading:<27} AUROC    logloss")
     for who, metrics in {"model": model, **results["baselines"]}.items():
         print(f"  {who.replace('_', ' '):<25} {_shown(metrics['auroc'])}   {_shown(metrics['logloss'])}")
     found = results["differences"].get("logistic_regression", {}).get("auroc")
