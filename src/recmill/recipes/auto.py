@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from math import ceil, log2, sqrt
 from typing import Any
 
-from recmill.recipes.criteo_small import KNOTS
-from recmill.settings.click_models import DnnConfig
+from recmill.recipes import criteo_small
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.data import DataConfig
-from recmill.settings.optimizers import Average, DenseOptimizer, Schedule, TableOptimizer
+from recmill.settings.optimizers import Average, Schedule
 from recmill.settings.run import Cadence, Stop
 
 _BASE_BATCH, _MAX_BATCH = 128, 2048
@@ -36,20 +35,12 @@ def build() -> TrainConfig:
     A wide and deep model with click rates of values, dropout, and the mean of its later weights. Without data the
     numbers are those of 100,000 rows.
     """
+    small = criteo_small.build()
     return TrainConfig(
         data=DataConfig(row_schema="kaggle", table_rows=(10_000,) * 26, holdout_frac=0.2),
-        model=DnnConfig(
-            embedding_dim=8,
-            top=(256, 128, 1),
-            wide=True,
-            dropout=0.2,
-            embedding_dropout=0.5,
-            dense_norm=True,
-            dense_knots=KNOTS,
-            target_encoding_folds=4,
-        ),
-        tables=TableOptimizer(kind="adagrad", lr=0.01, weight_decay=1e-3),
-        dense=DenseOptimizer(kind="adam", lr=0.001),
+        model=small.model,
+        tables=small.tables,
+        dense=small.dense,
         schedule=Schedule(warmup_frac=0.02, decay_frac=0.3, decay_power=1.0),
         average=Average(from_step=625, every_steps=4),
         cadence=Cadence(log_every_steps=100, evaluate_every_epochs=0.5),
