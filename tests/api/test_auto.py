@@ -147,3 +147,9 @@ def test_words_for_yes_and_no_are_a_label(tmp_path: Path) -> None:
     run = rm.train("auto", data=tmp_path / "t.csv", run=tmp_path / "run")
     assert run.results.test.auroc is not None
     assert run.results.test.auroc > 0.7
+
+
+def test_several_processes_are_rejected_before_anything_is_written(shop: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="recipe auto trains in one process, and this run has 2"):
+        rm.train("auto", data=shop, run=tmp_path / "run", procs=2)
+    assert not (tmp_path / "run").exists()

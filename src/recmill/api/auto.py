@@ -52,6 +52,18 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
     return replace(sources, data=rows_dir, schema=None, options=options, overrides=overrides)
 
 
+def refuse_processes(procs: int | None) -> None:
+    """Complain about several processes: TorchRec trains neither target statistics nor a mean of the weights."""
+    from recmill.world import read_world
+
+    size = max(procs or 1, read_world().size)
+    if size > 1:
+        raise ConfigError(
+            f"recipe auto trains in one process, and this run has {size}: its model has target statistics and a "
+            "mean of weights, which several processes cannot train; leave out --procs, or take another recipe"
+        )
+
+
 def _plain_options(sources: Sources) -> Tree:
     """The settings of [data] that the options of the command line stand for."""
     return nested({key: value for key, value in sources.options.items() if key.startswith("data.")})

@@ -64,7 +64,7 @@ def train(
     mode: Mode = "overwrite" if overwrite else "new"
     if resume:
         mode = "resume" if source is None else "start_or_resume"
-    config, goes_on = resolve_or_choose(sources, Path(run), mode, label, print_line if show else _say_nothing)
+    config, goes_on = resolve_or_choose(sources, Path(run), mode, label, print_line if show else _say_nothing, procs)
     if procs > 1:
         _train_in_processes(config, Path(run), ["--procs", str(procs), *_OPTIONS[mode]], model, show=show)
     else:
@@ -77,7 +77,7 @@ def train(
 
 
 def resolve_or_choose(
-    sources: Sources, run_dir: Path, mode: Mode, label: str | None, tell: "Tell"
+    sources: Sources, run_dir: Path, mode: Mode, label: str | None, tell: "Tell", procs: int | None = None
 ) -> tuple[AnyConfig, bool]:
     """The settings of a run, and whether it goes on; those of the recipe auto are chosen from its data first."""
     if sources.recipe != "auto":
@@ -86,9 +86,10 @@ def resolve_or_choose(
         return resolve_for_run(sources, run_dir, mode)
     if mode in ("resume", "start_or_resume") and (run_dir / CONFIG).is_file():
         return resolve_for_run(replace(sources, recipe=None, data=None, schema=None), run_dir, "resume")
-    from recmill.api.auto import chosen_sources
+    from recmill.api.auto import chosen_sources, refuse_processes
     from recmill.training.loop.run import refuse_occupied_run
 
+    refuse_processes(procs)
     refuse_occupied_run(run_dir, overwrite=mode == "overwrite")
     return resolve_for_run(chosen_sources(sources, run_dir, label, tell), run_dir, mode)
 

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.data is not None:
         args.data = given_path(args.data, procs=args.procs)
-    config, goes_on = resolve_or_choose(sources_from(args), args.run, mode_of(args), args.label, print_line)
+    config, goes_on = resolve_or_choose(sources_from(args), args.run, mode_of(args), args.label, print_line, args.procs)
     if args.procs is not None or args.max_restarts is not None:
         return start_processes(args, config)
     from recmill.cli.show import print_results
