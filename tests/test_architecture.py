@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"jit", "weighted_metrics"},
     "weighted_metrics": set(),
     "uncertainty": set(),
-    "slices": set(),
+    "slices": {"uncertainty"},
     "calibration": {"jit"},
     "ranking": {"settings", "errors", "jit", "seeds"},
     "cores": set(),

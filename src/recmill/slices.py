@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.uncertainty import auroc_parts
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
@@ -97,21 +99,12 @@ def auroc(scores: NDArray[Any], is_click: NDArray[np.bool_]) -> Estimate:
     clicks, others = scores[is_click], scores[~is_click]
     if not len(clicks) or not len(others):
         return UNDEFINED
-    ranks = midranks(scores)
-    wins = (ranks[is_click] - midranks(clicks)) / len(others)  # of each click, the share of non-clicks below it
-    losses = 1.0 - (ranks[~is_click] - midranks(others)) / len(clicks)
+    wins, losses = auroc_parts(scores, is_click)
     value = float(wins.mean())
     if min(len(clicks), len(others)) < 2:
         return Estimate(value)
     variance = float(wins.var(ddof=1) / len(clicks) + losses.var(ddof=1) / len(others))
     return _normal(value, variance, lowest=0.0, highest=1.0)
-
-
-def midranks(values: NDArray[Any]) -> Floats:
-    """The ranks from 1 on; equal values share the mean of theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
-    return ranks[inverse]
 
 
 def logloss(probabilities: Floats, is_click: NDArray[np.bool_]) -> Estimate:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +41,13 @@ def compare_aurocs(
     is_click = labels == 1
     if is_click.sum() < 2 or (~is_click).sum() < 2:
         return None
-    first_parts, second_parts = _auroc_parts(first, is_click), _auroc_parts(second, is_click)
+    first_parts, second_parts = auroc_parts(first, is_click), auroc_parts(second, is_click)
     of_clicks, of_others = (a - b for a, b in zip(first_parts, second_parts, strict=True))
     variance = of_clicks.var(ddof=1) / len(of_clicks) + of_others.var(ddof=1) / len(of_others)
     return Difference(float(of_clicks.mean()), math.sqrt(max(0.0, float(variance))))
 
 
-def _auroc_parts(scores: NDArray[np.float32], is_click: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def auroc_parts(scores: NDArray[Any], is_click: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """For each click the share of others that score lower, for each other row the share of clicks that score higher.
 
     A tie counts one half. The mean of either is the AUROC.
@@ -55,7 +56,7 @@ def _auroc_parts(scores: NDArray[np.float32], is_click: NDArray[np.bool_]) -> tu
     return _share_below(clicks, others), 1.0 - _share_below(others, clicks)
 
 
-def _share_below(scores: NDArray[np.float32], among: NDArray[np.float32]) -> Floats:
+def _share_below(scores: NDArray[Any], among: NDArray[Any]) -> Floats:
     ordered = np.sort(among)
     lower, upper = np.searchsorted(ordered, scores, "left"), np.searchsorted(ordered, scores, "right")
     return (lower + upper) / (2.0 * len(ordered))
