@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"settings", "embeddings", "training.optimize", "training.progress", "training.vocabulary"},
     "training.optimize": BASE | {"settings", "embeddings"},
     "training.loop": BASE | DATA | {"settings", "observe", "training.checkpoint", "training.progress"},
-    "training.footprint": set(),
+    "training.footprint": {"errors"},
     "training.vocabulary": {"errors", "files", "settings", "data.encode", "data.prepared"},
     "training.click": BASE | DATA | MODELS | {"settings", "embeddings", "data.synthetic"} | (TRAINING - FAMILIES),
     "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),

@@ -8,6 +8,7 @@ from recmill.files import (
     finished_dir,
     finished_file,
     read_manifest,
+    refuse_unwritable,
     require_free_space,
     stated_checksum,
     write_atomic,
@@ -116,3 +117,14 @@ def test_a_listed_file_without_any_checksum_is_not_believed(tmp_path: Path) -> N
     write_listing(tmp_path, {"rows": {"bytes": 3}})
     with pytest.raises(RunError, match="checksum differs"):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x/y", "/proc/self/fd/x/y"])
+def test_a_place_that_cannot_be_written_is_rejected_before_any_work(place: str) -> None:
+    with pytest.raises(DataError, match=f"^{place} cannot be .*; choose another place"):
+        refuse_unwritable(Path(place))
+
+
+def test_a_place_that_can_be_made_is_left_as_it_is(tmp_path: Path) -> None:
+    refuse_unwritable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []

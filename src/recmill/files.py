@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -94,6 +95,7 @@ def refuse_occupied(
         raise DataError(f"{target} is a link; name the directory itself, {target.resolve()}")
     if target.exists() and not target.is_dir():
         raise DataError(f"{target} is a file; a directory is to be written there")
+    refuse_unwritable(target)
     if not target.is_dir() or not any(target.iterdir()):
         return
     if not overwrite:
@@ -106,6 +108,18 @@ def refuse_occupied(
     for path in inputs:
         if path.resolve().is_relative_to(target.resolve()):
             raise DataError(f"{path} is read from, and --overwrite would replace {target}; choose another directory")
+
+
+def refuse_unwritable(directory: Path) -> None:
+    """Complain, before any work, about a directory that cannot be made or written to."""
+    existing = next(d for d in (directory.resolve(), *directory.resolve().parents) if d.exists())
+    if not existing.is_dir():
+        raise DataError(f"{directory} cannot be made: {existing} is not a directory; choose another place")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise DataError(f"{directory} cannot be written: {existing}: {error.strerror}; choose another place") from None
 
 
 def has_manifest(directory: Path) -> bool:

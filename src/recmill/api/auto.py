@@ -93,14 +93,13 @@ def _find_schema(data: Path, given: str | None, label: str | None, tell: Tell) -
 
 
 def _paths(data: Path) -> Sequence[Path]:
+    from recmill.data.logs.split import find_all
+
     if data.is_file():
         return [data]
     if not data.is_dir():
         raise DataError(f"there is no file or directory {data}")
-    paths = [path for path in sorted(data.iterdir()) if path.is_file() and not path.name.startswith(".")]
-    if not paths:
-        raise DataError(f"{data} holds no file; give a file of rows")
-    return paths
+    return find_all(data)
 
 
 def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tuple[Path, list[Choice]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recmill.data.logs.opening import open_splits
 from recmill.data.logs.raw_format import RawSegment, RawSource
-from recmill.data.logs.split import Splits, find_days, find_files, refuse_overlap, split_by_day, split_tail
+from recmill.data.logs.split import Splits, find_all, find_days, find_files, refuse_overlap, split_by_day, split_tail
 from recmill.data.logs.text_file import Segment, Source
 from recmill.errors import ConfigError, DataError
 from recmill.settings.data import SPLIT_NAMES, DataConfig
@@ -305,3 +305,18 @@ def test_a_pattern_needs_a_held_out_share(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"1,2\n")
     with pytest.raises(ConfigError, match="is a pattern of files; say which share"):
         open_splits(DataConfig(dir=str(tmp_path / "*.csv"), row_schema=SMALL))
+
+
+def test_files_beside_logs_are_not_read_as_rows(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv.gz", "truth.npz", "world.json", "schema.toml", ".hidden", "_SUCCESS"):
+        (tmp_path / name).write_text("x\n")
+    assert [path.name for path in find_all(tmp_path)] == ["a.csv.gz", "b.csv"]
+
+
+def test_json_is_rows_where_there_is_nothing_else(tmp_path: Path) -> None:
+    for name in ("b.json", "README.md"):
+        (tmp_path / name).write_text("{}\n")
+    assert [path.name for path in find_all(tmp_path)] == ["b.json"]
+    (tmp_path / "b.json").unlink()
+    with pytest.raises(DataError, match="no file of rows"):
+        find_all(tmp_path)

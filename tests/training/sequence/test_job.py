@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from recmill.settings.sequences import SequenceConfig
 from recmill.settings.tree import from_tree, laid_over, parse_assignments
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.job import run_job
-from recmill.training.sequence.plan import make_sequence_plan
+from recmill.training.sequence.plan import make_sequence_plan, refuse_large_run
 from recmill.training.sequence.step import build_sequence_state
 from tests.laws.kill import model_bytes, train_under_fire
 from tests.training.sequence.worlds import TINY, make_world, open_task, resolve
@@ -337,3 +338,13 @@ REFUSALS = [
 def test_settings_that_do_not_fit_together(words: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         from_tree(SequenceConfig, parse_assignments(words))
+
+
+def test_a_run_larger_than_memory_is_rejected_with_a_batch_that_fits(chains_dir: Path) -> None:
+    large, num_items, num_trained = resolve(chains_dir, "model.kind=sasrec", "data.global_batch=100000000"), 60, 1000
+    memory = make_sequence_plan(large, num_items, num_trained=num_trained).total_bytes // 2
+    with pytest.raises(ConfigError) as error:
+        refuse_large_run(large, num_items, num_trained, memory)
+    found = re.search(r"set data.global_batch=(\d+) or less", str(error.value))
+    assert found
+    refuse_large_run(large.with_({"data.global_batch": int(found[1])}), num_items, num_trained, memory)

@@ -13,6 +13,8 @@ from recmill.errors import DataError
 from recmill.settings.data import SPLIT_NAMES, FirstHalf, SplitName
 
 _DAY = re.compile(r"day_(\d+)")
+# endings of what lies beside logs: descriptions, arrays, archives, programs
+_NEVER_ROWS = {".npz", ".npy", ".toml", ".yaml", ".yml", ".md", ".html", ".pdf", ".xlsx", ".zip", ".tar", ".py"}
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,15 @@ def has_days(data_dir: Path) -> bool:
 
 
 def find_all(data_dir: Path) -> list[Path]:
-    """All files of a directory in the order of their names, but for hidden ones."""
-    found = [path for path in sorted(data_dir.iterdir()) if path.is_file() and not path.name.startswith((".", "_"))]
+    """All files of rows in a directory in the order of their names: not hidden ones, and none that hold other things.
+
+    A file named .json is of rows if there is nothing else.
+    """
+    files = [path for path in sorted(data_dir.iterdir()) if path.is_file() and not path.name.startswith((".", "_"))]
+    files = [path for path in files if path.suffix.lower() not in _NEVER_ROWS]
+    found = [path for path in files if path.suffix.lower() != ".json"] or files
     if not found:
-        raise DataError(f"{data_dir} holds no file of rows")
+        raise DataError(f"{data_dir} holds no file of rows; give a file, or a directory of them")
     return found
 
 

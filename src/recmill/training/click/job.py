@@ -11,7 +11,7 @@ from recmill.settings.run import WarmStart
 from recmill.training.checkpoint.take_over import refuse_unfit_tables
 from recmill.training.click.assemble import assemble, table_specs
 from recmill.training.click.inputs import Inputs, refuse_large_batch
-from recmill.training.click.plan import refuse_large_tables
+from recmill.training.click.plan import refuse_large_run
 from recmill.training.click.task import ClickTask
 from recmill.training.device import require_torchrec
 from recmill.training.loop.signals import Signals
@@ -56,8 +56,8 @@ class ClickJob:
             from recmill.training.click.sharded import refuse_sharded  # TorchRec costs seconds
 
             refuse_sharded(self._config, world)
-        else:
-            refuse_large_tables(self._config, limit_bytes())
+        if world.device == "cpu":
+            refuse_large_run(self._config, limit_bytes() // world.local_size, world.size)
 
     def refuse_warm_start(self, settings: WarmStart) -> None:
         """Complain about tables of other shapes."""

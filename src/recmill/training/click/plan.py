@@ -6,15 +6,14 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from recmill.errors import ConfigError
 from recmill.settings.clicks import TrainConfig
 from recmill.training.click.assemble import build_model, count_inputs
-from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES
+from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES, Need, lower_batch, refuse_too_large
 
 _SAMPLE_ROWS = 4
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,20 @@ class ClickPlan:
         return self.dense_parameters * (2 + self.dense_state_width) * FLOAT_BYTES
 
     @property
+    def table_bytes(self) -> int:
+        """Of all tables, with all that is kept for their rows."""
+        return sum(table.total_bytes for table in self.tables)
+
+    @property
     def total_bytes(self) -> int:
         """What a process needs; the memory a step has freed is kept for the next, and does not fit an evaluation."""
-        tables = sum(table.total_bytes for table in self.tables)
-        return tables + self.dense_bytes + self.step_bytes + self.evaluation_bytes + BASE_BYTES
+        return self.table_bytes + self.dense_bytes + self.step_bytes + self.evaluation_bytes + BASE_BYTES
 
     @property
     def copy_bytes(self) -> int:
         """What a saved state is copied to first, where there is room for it."""
         layers = self.dense_parameters * (1 + self.dense_state_width) * FLOAT_BYTES
-        return sum(table.total_bytes for table in self.tables) + layers
+        return self.table_bytes + layers
 
     def as_dict(self, memory: int) -> dict[str, Any]:
         """Plain numbers for JSON."""
@@ -95,7 +98,7 @@ class ClickPlan:
             ],
             "rows": self.num_rows,
             "weight_bytes": self.weight_bytes,
-            "table_bytes": sum(table.total_bytes for table in self.tables),
+            "table_bytes": self.table_bytes,
             "dense_parameters": self.dense_parameters,
             "dense_bytes": self.dense_bytes,
             "batch_bytes": self.batch_bytes,
@@ -108,8 +111,15 @@ class ClickPlan:
 
     def largest_cap(self, memory_bytes: int) -> int | None:
         """The largest data.max_rows_per_table with which the run fits, or None if not even small tables help."""
-        room = memory_bytes - (self.total_bytes - sum(table.total_bytes for table in self.tables))
+        return self._largest_cap(memory_bytes - (self.total_bytes - self.table_bytes))
 
+    def lower_tables(self, room: int) -> str:
+        """What to do so that the tables take no more than this."""
+        cap = self._largest_cap(room)
+        way_out = f"set data.max_rows_per_table={cap} or less" if cap else "lower model.embedding_dim"
+        return f"{way_out}, or spread the tables over machines"
+
+    def _largest_cap(self, room: int) -> int | None:
         def fits(cap: int) -> bool:
             capped = (min(table.num_rows, cap) * (table.total_bytes // table.num_rows) for table in self.tables)
             return sum(capped) <= room
@@ -132,31 +142,42 @@ def plan_tables(config: TrainConfig) -> tuple[TablePlan, ...]:
     return tuple(TablePlan(name, rows, dim, state_width) for name, rows in zip(names, sizes, strict=True))
 
 
-def refuse_large_tables(config: TrainConfig, memory_bytes: int) -> None:
-    """Complain about tables that alone are more than all memory there is."""
-    tables = plan_tables(config)
-    needed = sum(table.total_bytes for table in tables)
-    if needed <= memory_bytes:
-        return
-    cap = ClickPlan(tables, 0, 0, 0, 0, 0).largest_cap(memory_bytes)
-    way_out = f"set data.max_rows_per_table={cap} or less" if cap else "lower model.embedding_dim"
-    raise ConfigError(
-        f"the embedding tables and their optimizer state need {needed / GIB:.1f} GiB, and this machine has "
-        f"{memory_bytes / GIB:.1f} GiB; {way_out}, or spread them over machines (`recmill plan` shows the sizes)"
-    )
+def refuse_large_run(config: TrainConfig, memory_bytes: int, num_procs: int = 1) -> None:
+    """Complain about a run of which one of so many processes needs more than all memory that it can have.
+
+    Tables are left out if there are several processes: where theirs go is planned by what memory each has.
+    """
+    plan = make_plan(config)
+    needs = [
+        Need("layers", plan.dense_bytes, lambda _room: "make the layers of [model] smaller"),
+        _batch_need("a training step", plan.step_bytes // num_procs, "data.global_batch", config.data.global_batch),
+        _batch_need("an evaluation", plan.evaluation_bytes // num_procs, "data.eval_batch", config.data.eval_batch),
+    ]
+    if num_procs == 1:
+        needs.insert(0, Need("embedding tables", plan.table_bytes, plan.lower_tables))
+    refuse_too_large(needs, memory_bytes)
+
+
+def _batch_need(what: str, num_bytes: int, setting: str, batch: int) -> Need:
+    return Need(what, num_bytes, lower_batch(setting, batch, num_bytes))
 
 
 def make_plan(config: TrainConfig) -> ClickPlan:
-    """Of one process; the layers are built to be counted, the tables are not."""
+    """Of one process; the layers are built without their values to be counted, the tables are not.
+
+    Layers of a user's own are not known by the settings, and count as none.
+    """
     data, dim, tables = config.data, config.model.table_dim, plan_tables(config)
     is_averaged = config.average.from_step > 0
-    model = build_model(config)
+    with torch.device("meta"):
+        model = nn.Identity() if config.model.kind == "custom" else build_model(config)
     num_inputs = count_inputs(config)
-    flops, activations = _count(model, num_inputs, len(tables), dim)
+    flops, activations = (0, 0) if config.model.kind == "custom" else _count(model, num_inputs, len(tables), dim)
     input_bytes = 8 * sum(data.slots_per_column) + FLOAT_BYTES * num_inputs
     forward_bytes = FLOAT_BYTES * (len(tables) * dim + activations)
     # a step has vectors and activations once forward and once backward, an evaluation forward alone
-    step_bytes = (input_bytes + 2 * forward_bytes) * data.global_batch
+    rows_at_a_time = -(-data.global_batch // config.update.micro_batches)
+    step_bytes = input_bytes * data.global_batch + 2 * forward_bytes * rows_at_a_time
     evaluation_bytes = (input_bytes + forward_bytes) * data.eval_batch
     return ClickPlan(
         tables,
@@ -181,7 +202,7 @@ def _count(model: torch.nn.Module, num_inputs: int, num_categories: int, dim: in
     # in double precision all goes through torch's own operations, which are the ones it counts
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model.double()(
-            torch.zeros(_SAMPLE_ROWS, num_inputs, dtype=torch.float64),
-            torch.zeros(_SAMPLE_ROWS, num_categories, dim, dtype=torch.float64),
+            torch.zeros(_SAMPLE_ROWS, num_inputs, dtype=torch.float64, device="meta"),
+            torch.zeros(_SAMPLE_ROWS, num_categories, dim, dtype=torch.float64, device="meta"),
         )
     return counter.get_total_flops() // _SAMPLE_ROWS, sum(outputs) // _SAMPLE_ROWS

@@ -39,7 +39,7 @@ def plan_processes(config: TrainConfig, num_procs: int, memory_bytes: int) -> li
     shards, whole = plan_shards(config, world, memory_bytes), make_plan(config)
     batch_bytes = (whole.step_bytes + whole.evaluation_bytes) // num_procs
     num_rows = 2 * config.data.global_batch + config.data.eval_batch  # forward, backward, and in an evaluation
-    layer_copy_bytes = whole.copy_bytes - sum(table.total_bytes for table in whole.tables)
+    layer_copy_bytes = whole.copy_bytes - whole.table_bytes
     plans = []
     for rank in range(num_procs):
         held = shards.shards_of(rank)

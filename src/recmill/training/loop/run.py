@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
-from recmill.files import CONFIG, RESULTS, ROWS, write_atomic
+from recmill.files import CONFIG, RESULTS, ROWS, refuse_unwritable, write_atomic
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import METRICS, Recorder, last_train_loss
@@ -52,6 +52,7 @@ def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
 def refuse_occupied_run(run_dir: Path, *, overwrite: bool) -> list[Path]:
     """Complain about a directory that a new run must not take; what is to be deleted in one that it may."""
     refuse_file(run_dir)
+    refuse_unwritable(run_dir)
     # hidden are the lock, which this run holds, and what a killed one was about to write; the rows were made for it
     files = list(run_dir.iterdir()) if run_dir.is_dir() else []
     occupants = [path for path in files if not path.name.startswith(".") and path.name != ROWS]

@@ -7,11 +7,13 @@ from typing import Any
 
 from recmill.data.events.prepare import PreparedSequences, open_prepared_sequences
 from recmill.errors import ConfigError
+from recmill.memory import limit_bytes
 from recmill.settings.run import WarmStart
 from recmill.settings.sequences import SequenceConfig
 from recmill.training.device import require_torchrec
 from recmill.training.loop.signals import Signals
 from recmill.training.sequence.evaluate import refuse_unfit_protocol
+from recmill.training.sequence.plan import refuse_large_run
 from recmill.training.sequence.sharding import spread_kind
 from recmill.training.sequence.task import SequenceTask, build_sequence_task
 from recmill.world import Group, World
@@ -53,7 +55,12 @@ class SequenceJob:
                 f"{world.size} processes share data.global_batch = {batch} windows, and each needs one; "
                 "raise it or use fewer processes"
             )
-        refuse_unfit_protocol(self._config, self._prepared.sequences)
+        sequences = self._prepared.sequences
+        refuse_unfit_protocol(self._config, sequences)
+        num_trained = int(sequences.train_lengths.sum())
+        refuse_large_run(
+            self._config, sequences.num_items, num_trained, limit_bytes() // world.local_size, num_procs=world.size
+        )
 
     def refuse_warm_start(self, settings: WarmStart) -> None:
         """Sequence models have no such setting."""

@@ -6,7 +6,7 @@ from recmill.models.parts.losses import CHUNK_BYTES
 from recmill.models.sequence.losses import DEFAULT_SAMPLED
 from recmill.models.sequence.ranker import SEQUENCE_MODELS
 from recmill.settings.sequences import SequenceConfig
-from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES
+from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES, Need, lower_batch, refuse_too_large
 from recmill.training.sequence.evaluate import BLOCK_BYTES
 from recmill.training.sequence.sharding import plan_items, spread_kind
 
@@ -87,3 +87,25 @@ def plan_counts(config: SequenceConfig, num_items: int, num_trained: int) -> tup
     if model.item_init == "co_occurrence":
         making = max(making, 4 * num_items * model.embedding_dim * FLOAT_BYTES)  # two, their norms, and a copy
     return staying, making
+
+
+def refuse_large_run(
+    config: SequenceConfig, num_items: int, num_trained: int, memory_bytes: int, num_procs: int = 1
+) -> None:
+    """Complain about a run of which one of so many processes needs more than all memory that it can have."""
+    plan, data = make_sequence_plan(config, num_items, num_procs, num_trained), config.data
+    lasting = plan.item_bytes + plan.transition_bytes
+    needs = [
+        Need(f"vectors of {num_items} items", lasting, lambda _room: "lower model.embedding_dim"),
+        Need("layers", plan.layer_bytes, lambda _room: "lower model.embedding_dim, hidden_dim or num_blocks"),
+    ]
+    if max(plan.score_bytes, plan.first_bytes) <= plan.batch_bytes + plan.loss_bytes:
+        lower = lower_batch("data.global_batch", data.global_batch, plan.batch_bytes)
+        needs.append(Need("a training step", plan.batch_bytes, lower))
+        needs.append(Need("logits", plan.loss_bytes, lambda _room: "set loss.kind=sampled"))
+    elif plan.first_bytes <= plan.score_bytes:
+        lower = lower_batch("data.eval_batch", data.eval_batch, plan.score_bytes)
+        needs.append(Need("an evaluation", plan.score_bytes, lower))
+    else:
+        needs.append(Need("counts of pairs", plan.first_bytes, lambda _room: "set model.transition_weight=0"))
+    refuse_too_large(needs, memory_bytes)
