@@ -13,6 +13,7 @@ RecmillError                    caught by the command line, shown in one or two 
     └── PeerFailed              another process of the run has failed, and says why; this one ends with its status
 """
 
+INTERRUPTED = 130  # the exit status after Ctrl-C, as of shells
 ERROR_FILE = "RECMILL_ERROR_FILE"  # where a command writes the error that ended it, for the process that started it
 
 

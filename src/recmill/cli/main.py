@@ -28,10 +28,7 @@ from recmill.cli import (
     synth,
     train,
 )
-from recmill.errors import ERROR_FILE, PeerFailed, RecmillError, UserError
-
-INTERRUPTED = 130
-
+from recmill.errors import ERROR_FILE, INTERRUPTED, PeerFailed, RecmillError, UserError
 
 # How often a thread that waits for another looks before it sleeps: for some tens of microseconds, the gaps within a
 # step. The library's own choice is milliseconds, in which work of others on the same cores stands still and is then
