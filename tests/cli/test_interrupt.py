@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of any verb: one line, status 130, and nothing half-written under the name that was asked for."""
+"""Ctrl-C at any moment of any verb: one line, status 130, and nothing half-written under the name asked for."""
 
 import os
 import signal
