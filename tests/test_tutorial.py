@@ -1,5 +1,6 @@
-"""The tutorial of one's own CSV does what it says, on fewer rows."""
+"""The tutorials do what they say: that of one's own CSV on fewer rows."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from recmill.cli.main import main
 
-PAGE = (Path(__file__).parents[1] / "docs" / "own-csv.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "own-csv.md").read_text()
 
 
 def test_the_tutorial_of_ones_own_csv_works(
@@ -29,3 +31,14 @@ def test_the_tutorial_of_ones_own_csv_works(
 
 def test_the_tutorial_is_short() -> None:
     assert len(PAGE.splitlines()) <= 45
+
+
+@pytest.mark.slow
+def test_the_tutorial_of_the_next_item_shows_what_a_model_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in re.findall(r"^    \$ recmill (.*)$", (DOCS / "next-item.md").read_text(), re.M):
+        assert main(command.split()) == 0, command
+    results = json.loads((tmp_path / "runs" / "next" / "results.json").read_text())
+    assert results["test"]["ndcg@10"] > results["baselines"]["markov"]["ndcg@10"] + 0.1
