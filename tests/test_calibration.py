@@ -52,3 +52,15 @@ def test_any_rows_give_a_function_that_never_decreases_and_stays_within_0_and_1(
     assert ((p >= 0) & (p <= 1)).all()
     assert np.isfinite(found.logits(z)).all()
     assert Calibrator.from_json(found.to_json()) == found
+
+
+def test_weights_are_those_of_scikit_learn() -> None:
+    for seed in range(10):
+        z, y = drawn(seed, digits=1)
+        weights = rng(seed, "weights").integers(0, 4, len(y)).astype(np.float32)
+        new = np.linspace(-12, 12, 301).astype(np.float32)
+        margin = 1 / (len(y) + 2)
+        isotonic = IsotonicRegression(y_min=margin, y_max=1 - margin, out_of_bounds="clip").fit(z, y, weights)
+        np.testing.assert_allclose(fit_isotonic(z, y, weights).probabilities(new), isotonic.predict(new), atol=1e-6)
+        sigmoid = _SigmoidCalibration().fit(z.astype(np.float64), y, weights.astype(np.float64))
+        np.testing.assert_allclose(fit_platt(z, y, weights).probabilities(z), sigmoid.predict(z), atol=2e-4)

@@ -98,3 +98,38 @@ def test_what_rows_do_not_define_is_none() -> None:
     assert group_metrics(np.array([0, 0, 1]), p, none).gauc == Estimate(None)
     assert top_metrics(p, none, [50])[0].recall == Estimate(None)
     assert auroc(p, np.array([True, False, False])).low is None, "a single click has no variance"
+
+
+@pytest.mark.parametrize("are_coarse", [False, True])
+def test_a_row_of_weight_2_counts_as_two_rows(are_coarse: bool) -> None:
+    for seed in range(20):
+        p, clicks = drawn(seed, are_coarse=are_coarse)
+        random = rng(seed, "weights")
+        weights = random.integers(0, 4, len(p)).astype(np.float32)
+        groups = random.integers(0, 30, len(p))
+        times = weights.astype(int)
+        many_p, many_clicks, many_groups = (np.repeat(each, times) for each in (p, clicks, groups))
+        found, many = slice_metrics(p, p, clicks, weights), slice_metrics(many_p, many_p, many_clicks)
+        for name in ("auroc", "logloss", "calibration"):
+            assert getattr(found, name).value == pytest.approx(getattr(many, name).value, abs=1e-9), name
+        found_gauc, many_gauc = (
+            group_metrics(groups, p, clicks, weights),
+            group_metrics(many_groups, many_p, many_clicks),
+        )
+        assert found_gauc.gauc.value == pytest.approx(many_gauc.gauc.value, abs=1e-9)
+        assert found_gauc.rows_frac == pytest.approx(many_gauc.rows_frac)
+        # a share of the weights that is a whole number of rows
+        percent = 100 * (int(times.sum()) // 10) / int(times.sum())
+        (top,), (many_top,) = top_metrics(p, clicks, [percent], weights), top_metrics(many_p, many_clicks, [percent])
+        assert top.recall.value == pytest.approx(many_top.recall.value, abs=1e-9)
+        assert top.lift.value == pytest.approx(many_top.lift.value, abs=1e-9)
+
+
+def test_weights_of_one_size_change_nothing() -> None:
+    p, clicks = drawn(3)
+    groups = rng(3, "weights").integers(0, 30, len(p))
+    same = np.full(len(p), 2.5)
+    plain, weighted = slice_metrics(p, p, clicks), slice_metrics(p, p, clicks, same)
+    for name in ("auroc", "logloss", "calibration"):
+        assert getattr(plain, name) == pytest.approx(getattr(weighted, name), abs=1e-9), name
+    assert group_metrics(groups, p, clicks).gauc == pytest.approx(group_metrics(groups, p, clicks, same).gauc, abs=1e-9)

@@ -52,19 +52,32 @@ class Calibrator:
         return Calibrator(data["kind"], tuple(data["points"]), tuple(data["values"]))
 
 
-def fit_isotonic(logits: NDArray[Any], labels: NDArray[Any]) -> Calibrator:
+def fit_isotonic(logits: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None) -> Calibrator:
     """The function that never decreases and has the least squared error: pool adjacent violators.
 
+    A row of weight 2 counts as two, one of weight 0 as none.
     Values stay 1 / (rows + 2) away from 0 and 1, or a single click where none was seen would cost an infinite loss.
     """
-    points, inverse, counts = np.unique(logits.astype(np.float64), return_inverse=True, return_counts=True)
-    clicks = np.bincount(inverse, labels > 0.5, minlength=len(points)).astype(np.float64)
-    values = _pool(clicks, counts.astype(np.float64))
+    z, is_click, counted = _counted_rows(logits, labels, weights)
+    points, inverse = np.unique(z, return_inverse=True)
+    clicks = np.bincount(inverse, counted * is_click, minlength=len(points))
+    values = _pool(clicks, np.bincount(inverse, counted, minlength=len(points)))
     margin = 1.0 / (len(labels) + 2)
     values = values.clip(margin, 1.0 - margin)
     is_end = np.ones(len(points), bool)  # of a level piece only the ends are needed
     is_end[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])
     return Calibrator("isotonic", tuple(points[is_end].tolist()), tuple(values[is_end].tolist()))
+
+
+def _counted_rows(
+    logits: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None
+) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """Logits, clicks and weights of the rows that count; without weights, all of them once."""
+    z, is_click = logits.astype(np.float64), labels > 0.5
+    if weights is None:
+        return z, is_click, np.ones(len(z))
+    counts = weights > 0
+    return z[counts], is_click[counts], weights[counts].astype(np.float64)
 
 
 @njit(nogil=True, cache=True)
@@ -90,25 +103,25 @@ def _pool(clicks: Floats, counts: Floats) -> Floats:
     return values
 
 
-def fit_platt(logits: NDArray[Any], labels: NDArray[Any]) -> Calibrator:
+def fit_platt(logits: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None) -> Calibrator:
     """Slope and intercept of the most likely sigmoid, by Newton's method; the slope is at least 0.
 
     The targets are Platt's, (clicks + 1) / (clicks + 2) and 1 / (others + 2), so that separable rows have a finite fit.
     """
-    z, is_click = logits.astype(np.float64), labels > 0.5
-    num_clicks, num_others = int(is_click.sum()), int((~is_click).sum())
+    z, is_click, counted = _counted_rows(logits, labels, weights)
+    num_clicks, num_others = float(counted[is_click].sum()), float(counted[~is_click].sum())
     targets = np.where(is_click, (num_clicks + 1) / (num_clicks + 2), 1 / (num_others + 2))
     slope, intercept = 0.0, math.log((num_clicks + 1) / (num_others + 1))
-    loss = _platt_loss(z, targets, slope, intercept)
+    loss = _platt_loss(z, targets, counted, slope, intercept)
     for _ in range(_MAX_NEWTON_STEPS):
         p = _sigmoid(slope * z + intercept)
-        errors, curvature = p - targets, p * (1 - p)
+        errors, curvature = counted * (p - targets), counted * p * (1 - p)
         gradient = np.array([errors @ z, errors.sum()])
         hessian = np.array([[curvature @ z**2, curvature @ z], [curvature @ z, curvature.sum()]])
         step = np.linalg.solve(hessian + 1e-12 * np.eye(2), gradient)
         scale = 1.0
         while scale > 1e-10:
-            after = _platt_loss(z, targets, slope - scale * step[0], intercept - scale * step[1])
+            after = _platt_loss(z, targets, counted, slope - scale * step[0], intercept - scale * step[1])
             if after <= loss:
                 break
             scale /= 2
@@ -121,9 +134,9 @@ def fit_platt(logits: NDArray[Any], labels: NDArray[Any]) -> Calibrator:
     return Calibrator("platt", (), (slope, intercept))
 
 
-def _platt_loss(z: Floats, targets: Floats, slope: float, intercept: float) -> float:
+def _platt_loss(z: Floats, targets: Floats, counted: Floats, slope: float, intercept: float) -> float:
     t = slope * z + intercept
-    return float((np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t))) - targets * t).sum())
+    return float((counted * (np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t))) - targets * t)).sum())
 
 
 def _sigmoid(z: Floats) -> Floats:

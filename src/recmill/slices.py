@@ -16,6 +16,7 @@ from recmill.uncertainty import auroc_parts
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+Weights = NDArray[Any] | None  # None: every row counts once
 
 _Z = 1.959963984540054  # 95 % of a normal distribution lie within so many standard deviations
 MISSING, OTHERS = "(missing)", "({:,} other values)"
@@ -82,112 +83,139 @@ class TopMetrics(NamedTuple):
         return {**self._asdict(), "recall": self.recall.as_dict(), "lift": self.lift.as_dict()}
 
 
-def slice_metrics(scores: NDArray[Any], probabilities: Floats, labels: NDArray[Any]) -> SliceMetrics:
-    """All metrics of some rows: `scores` put them into an order, `probabilities` are of a click."""
+def slice_metrics(
+    scores: NDArray[Any], probabilities: Floats, labels: NDArray[Any], weights: Weights = None
+) -> SliceMetrics:
+    """All metrics of some rows: `scores` put them into an order, `probabilities` are of a click.
+
+    With weights a row of weight 2 counts as two in the metrics; the numbers of rows and clicks stay plain counts.
+    """
     is_click = labels > 0.5
     return SliceMetrics(
         len(labels),
         int(is_click.sum()),
-        auroc(scores, is_click),
-        logloss(probabilities, is_click),
-        calibration(probabilities, is_click),
+        auroc(scores, is_click, weights),
+        logloss(probabilities, is_click, weights),
+        calibration(probabilities, is_click, weights),
     )
 
 
-def auroc(scores: NDArray[Any], is_click: NDArray[np.bool_]) -> Estimate:
+def _counted(labels: NDArray[Any], weights: Weights) -> Floats:
+    """What each row counts for."""
+    return np.ones(len(labels)) if weights is None else weights.astype(np.float64)
+
+
+def auroc(scores: NDArray[Any], is_click: NDArray[np.bool_], weights: Weights = None) -> Estimate:
     """The area under the ROC curve, with the variance of DeLong, DeLong and Clarke-Pearson (1988)."""
-    clicks, others = scores[is_click], scores[~is_click]
-    if not len(clicks) or not len(others):
+    counted = _counted(is_click, weights)
+    of_clicks, of_others = counted[is_click], counted[~is_click]
+    if not of_clicks.sum() or not of_others.sum():
         return UNDEFINED
-    wins, losses = auroc_parts(scores, is_click)
-    value = float(wins.mean())
-    if min(len(clicks), len(others)) < 2:
+    wins, losses = auroc_parts(scores, is_click, counted)
+    value = float(wins @ of_clicks / of_clicks.sum())
+    if min(len(of_clicks), len(of_others)) < 2:
         return Estimate(value)
-    variance = float(wins.var(ddof=1) / len(clicks) + losses.var(ddof=1) / len(others))
+    variance = _variance_of_mean(wins, of_clicks) + _variance_of_mean(losses, of_others)
     return _normal(value, variance, lowest=0.0, highest=1.0)
 
 
-def logloss(probabilities: Floats, is_click: NDArray[np.bool_]) -> Estimate:
+def _variance_of_mean(values: Floats, counted: Floats) -> float:
+    """Of the weighted mean of two values or more."""
+    total, num = float(counted.sum()), len(values)
+    residuals = counted * (values - float(values @ counted) / total)
+    return float(residuals @ residuals) / total**2 * num / (num - 1)
+
+
+def logloss(probabilities: Floats, is_click: NDArray[np.bool_], weights: Weights = None) -> Estimate:
     """The mean cross entropy."""
-    if not len(is_click):
+    counted = _counted(is_click, weights)
+    if not counted.sum():
         return UNDEFINED
     with np.errstate(divide="ignore"):
         losses = -np.log(np.where(is_click, probabilities, 1.0 - probabilities))
-    value = float(losses.mean())
+    is_counted = counted > 0  # an infinite loss that counts for nothing is none
+    losses, counted = losses[is_counted], counted[is_counted]
+    value = float(losses @ counted / counted.sum())
     if len(losses) < 2 or not math.isfinite(value):
         return Estimate(value if math.isfinite(value) else None)
-    return _normal(value, float(losses.var(ddof=1)) / len(losses), lowest=0.0)
+    return _normal(value, _variance_of_mean(losses, counted), lowest=0.0)
 
 
-def calibration(probabilities: Floats, is_click: NDArray[np.bool_]) -> Estimate:
+def calibration(probabilities: Floats, is_click: NDArray[np.bool_], weights: Weights = None) -> Estimate:
     """The mean prediction over the mean label."""
-    num_clicks, num_rows = int(is_click.sum()), len(is_click)
-    if not num_clicks:
+    counted = _counted(is_click, weights)
+    clicks, num_rows = float(counted[is_click].sum()), len(is_click)
+    if not clicks:
         return UNDEFINED
-    value = float(probabilities.sum() / num_clicks)
+    value = float(probabilities @ counted / clicks)
     if num_rows < 2:
         return Estimate(value)
-    residuals = probabilities - value * is_click
-    variance = float((residuals**2).sum()) / (num_rows - 1) * num_rows / num_clicks**2
+    residuals = counted * (probabilities - value * is_click)
+    variance = float(residuals @ residuals) / (num_rows - 1) * num_rows / clicks**2
     return _normal(value, variance, lowest=0.0)
 
 
-def group_metrics(groups: Codes, scores: NDArray[Any], labels: NDArray[Any]) -> GroupMetrics:
+def group_metrics(groups: Codes, scores: NDArray[Any], labels: NDArray[Any], weights: Weights = None) -> GroupMetrics:
     """GAUC over groups such as users; groups whose labels are all the same count only in `rows_frac`."""
     num_groups = int(groups.max(initial=-1)) + 1
-    is_click = labels > 0.5
-    sizes = np.bincount(groups, minlength=num_groups)
-    clicks = np.bincount(groups[is_click], minlength=num_groups)
-    has_both = (clicks > 0) & (clicks < sizes)
-    num_used = int(has_both.sum())
-    rows_frac = float(sizes[has_both].sum() / max(1, len(groups)))
+    is_click, counted = labels > 0.5, _counted(labels, weights)
+    sizes = np.bincount(groups, counted, minlength=num_groups)
+    clicks = np.bincount(groups[is_click], counted[is_click], minlength=num_groups)
+    others = np.bincount(groups[~is_click], counted[~is_click], minlength=num_groups)
+    has_both = (clicks > 0) & (others > 0)
+    num_used, num_all = int(has_both.sum()), len(np.unique(groups))
+    rows_frac = float(sizes[has_both].sum() / max(float(counted.sum()), 1e-300))
     if not num_used:
-        return GroupMetrics(UNDEFINED, int((sizes > 0).sum()), 0, rows_frac)
-    ranks = ranks_in_groups(groups, scores, sizes)
-    rank_sums = np.bincount(groups[is_click], ranks[is_click], minlength=num_groups)[has_both]
-    n, m = sizes[has_both].astype(np.float64), clicks[has_both].astype(np.float64)
-    areas = (rank_sums - m * (m + 1) / 2) / (m * (n - m))
+        return GroupMetrics(UNDEFINED, num_all, 0, rows_frac)
+    won = _pairs_won(groups, scores, is_click, counted)
+    n, areas = sizes[has_both], won[has_both] / (clicks * others)[has_both]
     value = float((n * areas).sum() / n.sum())
     gauc = Estimate(value)
     if num_used > 1:
         variance = float(((n * (areas - value)) ** 2).sum() / n.sum() ** 2) * num_used / (num_used - 1)
         gauc = _normal(value, variance, lowest=0.0, highest=1.0)
-    return GroupMetrics(gauc, int((sizes > 0).sum()), num_used, rows_frac)
+    return GroupMetrics(gauc, num_all, num_used, rows_frac)
 
 
-def ranks_in_groups(groups: Codes, scores: NDArray[Any], sizes: Codes) -> Floats:
-    """For each row its rank among the rows of its group, from 1 on; equal scores share the mean of their ranks."""
+def _pairs_won(groups: Codes, scores: NDArray[Any], is_click: NDArray[np.bool_], counted: Floats) -> Floats:
+    """For each group the pairs whose click has the higher score, each by the product of its weights; ties half."""
     order = np.lexsort((scores, groups))
     sorted_groups, sorted_scores = groups[order], scores[order]
     is_new = np.ones(len(order), bool)
     is_new[1:] = (sorted_groups[1:] != sorted_groups[:-1]) | (sorted_scores[1:] != sorted_scores[:-1])
-    firsts = np.flatnonzero(is_new)
-    counts = np.diff(np.append(firsts, len(order)))
-    shared = (firsts + 1 + (counts - 1) / 2)[np.cumsum(is_new) - 1]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    ranks = np.empty(len(order))
-    ranks[order] = shared - starts[sorted_groups]
-    return ranks
+    run = np.cumsum(is_new) - 1  # rows of a group with the same score
+    clicks, others = (np.bincount(run, np.where(kind, counted, 0.0)[order]) for kind in (is_click, ~is_click))
+    group_of_run = sorted_groups[is_new]
+    up_to = np.cumsum(others)
+    starts = np.searchsorted(group_of_run, np.arange(group_of_run[-1] + 1))
+    before = np.concatenate([[0.0], up_to])[starts][group_of_run]  # others of the groups before
+    return np.bincount(group_of_run, clicks * (up_to - before - others / 2)).astype(np.float64)
 
 
-def top_metrics(scores: NDArray[Any], labels: NDArray[Any], percents: Sequence[float]) -> list[TopMetrics]:
+def top_metrics(
+    scores: NDArray[Any], labels: NDArray[Any], percents: Sequence[float], weights: Weights = None
+) -> list[TopMetrics]:
     """Recall and lift of the rows with the highest scores; of equal scores at the edge each counts for a share."""
-    is_click = labels > 0.5
-    num_clicks, num_rows = int(is_click.sum()), len(labels)
+    is_click, counted = labels > 0.5, _counted(labels, weights)
     descending = np.argsort(-scores, kind="stable")
+    up_to = np.cumsum(counted[descending])
+    total, clicks = float(counted.sum()), float(counted[is_click].sum())
+    squares = float((counted[is_click] ** 2).sum())
     found = list[TopMetrics]()
     for percent in percents:
-        num_taken = min(num_rows, math.ceil(num_rows * percent / 100))
-        if not num_clicks:
-            found.append(TopMetrics(percent, num_taken, UNDEFINED, UNDEFINED))
+        # whole rows, if each counts once
+        wanted = total * percent / 100 if weights is not None else min(total, math.ceil(total * percent / 100 - 1e-9))
+        place = min(int(np.searchsorted(up_to, wanted * (1 - 1e-12))), len(up_to) - 1)
+        if not clicks:
+            found.append(TopMetrics(percent, place + 1, UNDEFINED, UNDEFINED))
             continue
-        edge = scores[descending[num_taken - 1]]
+        edge = scores[descending[place]]
         above, at_edge = scores > edge, scores == edge
-        share = (num_taken - int(above.sum())) / int(at_edge.sum())
-        taken_clicks = int((is_click & above).sum()) + share * int((is_click & at_edge).sum())
-        recall = _wilson(taken_clicks / num_clicks, num_clicks)
-        scale = num_rows / num_taken
-        found.append(TopMetrics(percent, num_taken, recall, Estimate(*(each and each * scale for each in recall))))
+        share = (wanted - float(counted[above].sum())) / float(counted[at_edge].sum())
+        taken = float(counted[is_click & above].sum()) + share * float(counted[is_click & at_edge].sum())
+        recall = _wilson(min(1.0, taken / clicks), clicks**2 / squares)  # as many rows of one weight are as certain
+        scale = total / wanted
+        found.append(TopMetrics(percent, place + 1, recall, Estimate(*(each and each * scale for each in recall))))
     return found
 
 
@@ -210,7 +238,7 @@ def _normal(value: float, variance: float, *, lowest: float, highest: float = ma
     return Estimate(value, max(lowest, value - half), min(highest, value + half))
 
 
-def _wilson(share: float, num: int) -> Estimate:
+def _wilson(share: float, num: float) -> Estimate:
     """Wilson's interval of a share of `num`, which stays within 0 … 1 and has a width at the ends too."""
     centre = (share + _Z**2 / (2 * num)) / (1 + _Z**2 / num)
     half = _Z / (1 + _Z**2 / num) * math.sqrt(share * (1 - share) / num + _Z**2 / (4 * num**2))

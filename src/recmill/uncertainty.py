@@ -47,16 +47,21 @@ def compare_aurocs(
     return Difference(float(of_clicks.mean()), math.sqrt(max(0.0, float(variance))))
 
 
-def auroc_parts(scores: NDArray[Any], is_click: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def auroc_parts(
+    scores: NDArray[Any], is_click: NDArray[np.bool_], weights: Floats | None = None
+) -> tuple[Floats, Floats]:
     """For each click the share of others that score lower, for each other row the share of clicks that score higher.
 
-    A tie counts one half. The mean of either is the AUROC.
+    A tie counts one half. The mean of either, by the weights of its rows if they have any, is the AUROC.
     """
-    clicks, others = scores[is_click], scores[~is_click]
-    return _share_below(clicks, others), 1.0 - _share_below(others, clicks)
+    counted = np.ones(len(scores)) if weights is None else weights
+    clicks, others = (scores[is_click], counted[is_click]), (scores[~is_click], counted[~is_click])
+    return _share_below(clicks[0], *others), 1.0 - _share_below(others[0], *clicks)
 
 
-def _share_below(scores: NDArray[Any], among: NDArray[Any]) -> Floats:
-    ordered = np.sort(among)
+def _share_below(scores: NDArray[Any], among: NDArray[Any], counted: Floats) -> Floats:
+    order = np.argsort(among, kind="stable")
+    ordered, up_to = among[order], np.concatenate([[0.0], np.cumsum(counted[order])])
     lower, upper = np.searchsorted(ordered, scores, "left"), np.searchsorted(ordered, scores, "right")
-    return (lower + upper) / (2.0 * len(ordered))
+    share: Floats = (up_to[lower] + up_to[upper]) / (2.0 * up_to[-1])
+    return share

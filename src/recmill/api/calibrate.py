@@ -55,9 +55,9 @@ def calibrate(
             f"the validation split has {before.num_rows:,} rows and {before.num_clicks:,} clicks; "
             "a calibration is fitted on rows of both labels"
         )
-    calibrator = FITS[kind](scored.logits, scored.labels)
+    calibrator = FITS[kind](scored.logits, scored.labels, scored.weights)
     metrics = ClickMetrics()
-    metrics.update(calibrator.logits(scored.logits), scored.labels)
+    metrics.update(calibrator.logits(scored.logits), scored.labels, scored.weights)
     after = metrics.result()
     facts = {"num_rows": before.num_rows, "before": before.as_dict(), "after": after.as_dict()}
     path = write_calibration(loaded.weights, calibrator, facts)

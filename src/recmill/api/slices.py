@@ -67,17 +67,23 @@ class Slices:
 
 def slice_rows(rows: "RowCollector", request: SliceRequest, probabilities: "np.ndarray[Any, Any]") -> Slices:
     """What was asked for, of rows that were scored; `probabilities` are those of its rows."""
-    logits, labels = rows.logits, rows.labels
+    logits, labels, weights = rows.logits, rows.labels, rows.weights
+
+    def measure(some: "np.ndarray[Any, Any] | slice") -> SliceMetrics:
+        return slice_metrics(
+            logits[some], probabilities[some], labels[some], None if weights is None else weights[some]
+        )
+
     by = dict[str, list[tuple[str, SliceMetrics]]]()
     for name in dict.fromkeys(request.by):
         values = rows.values_of(name)
         groups = rows_by_value(values.codes, values.texts, request.max_values)
-        by[name] = [(text, slice_metrics(logits[some], probabilities[some], labels[some])) for text, some in groups]
+        by[name] = [(text, measure(some)) for text, some in groups]
     group = None
     if request.group is not None:
-        group = group_metrics(rows.values_of(request.group).codes, logits, labels)
-    top = top_metrics(logits, labels, request.top)
-    return Slices(slice_metrics(logits, probabilities, labels), by, request.group, group, top)
+        group = group_metrics(rows.values_of(request.group).codes, logits, labels, weights)
+    top = top_metrics(logits, labels, request.top, weights)
+    return Slices(measure(slice(None)), by, request.group, group, top)
 
 
 def requested(by: str | Sequence[str], group: str | None, top: Sequence[float], max_values: int) -> SliceRequest:

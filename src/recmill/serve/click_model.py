@@ -89,7 +89,10 @@ class ClickModel:
         self, rows: Rows, part: RowsPart = "all", columns: Sequence[str] = (), *, keeps_rows: bool, max_rows: int = 0
     ) -> RowCollector:
         """Score rows that have labels: all of them, or a split of the data that the settings name; 0 is no limit."""
-        collector = RowCollector(columns, self.calibrator, keeps_rows=keeps_rows, max_rows=max_rows)
+        has_weight = self.config.data.schema_of_rows.has_weight
+        collector = RowCollector(
+            columns, self.calibrator, has_weight=has_weight, keeps_rows=keeps_rows, max_rows=max_rows
+        )
         with labelled_chunks(self.config, rows, part, columns) as chunks:
             collector.take(score_chunks(self._state, chunks))
         return collector

@@ -92,15 +92,21 @@ class RowCollector:
     """Takes scored rows: sums for the metrics of all, and, if parts are asked for, every logit, label and value."""
 
     def __init__(
-        self, columns: Sequence[str], calibrator: Calibrator | None, *, keeps_rows: bool, max_rows: int
+        self,
+        columns: Sequence[str],
+        calibrator: Calibrator | None,
+        *,
+        has_weight: bool,
+        keeps_rows: bool,
+        max_rows: int,
     ) -> None:
         self.metrics, self.num_skipped, self.is_whole = ClickMetrics(), 0, True
         self.first_bad = list[str]()
         self.calibrated = None if calibrator is None else ClickMetrics()
-        self._calibrator = calibrator
+        self._calibrator, self._has_weight = calibrator, has_weight
         self._columns = {name: ValueCodes() for name in columns}
         self._keeps_rows, self._max_rows, self._num_rows = keeps_rows, max_rows, 0
-        self._logits, self._labels = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
+        self._logits, self._labels, self._weights = ([np.empty(0, np.float32)] for _ in range(3))
 
     def take(self, scored: Iterator[Scored]) -> None:
         """All rows, or the first so many; bad ones are counted."""
@@ -120,25 +126,33 @@ class RowCollector:
 
     def _take(self, each: Scored, kept: NDArray[np.bool_]) -> None:
         logits, labels = each.logits[kept], each.labels[kept]
-        self.metrics.update(logits, labels)
+        weights = each.weights[kept] if self._has_weight else None
+        self.metrics.update(logits, labels, weights)
         if self.calibrated is not None and self._calibrator is not None:
-            self.calibrated.update(self._calibrator.logits(logits), labels)
+            self.calibrated.update(self._calibrator.logits(logits), labels, weights)
         self._num_rows += len(logits)
         if self._keeps_rows:
             self._logits.append(logits)
             self._labels.append(labels)
+            if weights is not None:
+                self._weights.append(weights)
             for codes, values in zip(self._columns.values(), each.carried, strict=True):
                 codes.add(values, kept)
 
     @property
     def logits(self) -> NDArray[np.float32]:
         """Of all rows, if rows are kept."""
-        return np.concatenate([np.empty(0, np.float32), *self._logits])
+        return np.concatenate(self._logits)
 
     @property
     def labels(self) -> NDArray[np.float32]:
         """Of all rows, if rows are kept."""
-        return np.concatenate([np.empty(0, np.float32), *self._labels])
+        return np.concatenate(self._labels)
+
+    @property
+    def weights(self) -> NDArray[np.float32] | None:
+        """Of all rows, if rows are kept and have weights."""
+        return np.concatenate(self._weights) if self._has_weight else None
 
     def values_of(self, name: str) -> ValueCodes:
         """Of a column that was asked for."""

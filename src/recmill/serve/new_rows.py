@@ -91,7 +91,7 @@ def open_new_file(path: Path, schema: Schema, *, with_label: bool = False) -> Ne
 
 
 def _roles(*, with_label: bool) -> tuple[str, ...]:
-    return ("dense", "category", "label") if with_label else ("dense", "category")
+    return ("dense", "category", "label", "weight") if with_label else ("dense", "category")
 
 
 def _parquet_schema(path: Path, schema: Schema, *, with_label: bool) -> Schema:

@@ -49,10 +49,11 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Scored:
-    """The logits, and labels where they are read, of some rows of the input, in their order; NaN where a row is bad."""
+    """Some rows of the input in their order: logits, NaN where a row is bad; labels and weights where they are read."""
 
     logits: NDArray[np.float32]
     labels: NDArray[np.float32]
+    weights: NDArray[np.float32]  # empty: every row counts once
     bad: tuple[tuple[int, str], ...]
     carried: Sequence[Any]
 
@@ -142,7 +143,8 @@ def read_prepared(directory: Path, config: TrainConfig, splits: Sequence[SplitNa
                 for start in range(0, segment.extent, _PREPARED_ROWS):
                     mapped = reader.read([segment.part(start, start + _PREPARED_ROWS)]).columns
                     # torch wants arrays that may be written
-                    columns = Columns(np.array(mapped.dense), np.array(mapped.ids), np.array(mapped.labels))
+                    features = Columns(np.array(mapped.dense), np.array(mapped.ids), np.array(mapped.labels))
+                    columns = features._replace(weights=np.array(mapped.weights))
                     yield Chunk(columns, columns.num_rows, (), ())
     finally:
         prepared.close()
@@ -181,12 +183,20 @@ def _finished(waiting: deque[Chunk], ready: list[NDArray[np.float32]]) -> Iterat
 def _with_gaps(chunk: Chunk, logits: NDArray[np.float32]) -> Scored:
     """The logits of good rows in their places among all rows."""
     if not chunk.bad:
-        return Scored(logits, chunk.columns.labels, (), chunk.carried)
+        return Scored(logits, chunk.columns.labels, chunk.columns.weights, (), chunk.carried)
     is_good = np.ones(chunk.num_rows, bool)
     is_good[[place for place, _ in chunk.bad]] = False
-    all_logits, all_labels = np.full((2, chunk.num_rows), np.nan, np.float32)
-    all_logits[is_good], all_labels[is_good] = logits, chunk.columns.labels
-    return Scored(all_logits, all_labels, chunk.bad, chunk.carried)
+    logits, labels, weights = (_spread(each, is_good) for each in (logits, *chunk.columns[2:]))
+    return Scored(logits, labels, weights, chunk.bad, chunk.carried)
+
+
+def _spread(values: NDArray[np.float32], is_good: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """The values of good rows in their places, NaN elsewhere; no values stay none."""
+    if not len(values) and is_good.any():
+        return values
+    spread = np.full(len(is_good), np.nan, np.float32)
+    spread[is_good] = values
+    return spread
 
 
 def _score(state: ClickState, columns: Columns) -> NDArray[np.float32]:
