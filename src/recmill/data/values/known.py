@@ -81,9 +81,14 @@ def decoded(text: bytes) -> str:
     return text.decode("utf-8", "backslashreplace")
 
 
+def escaped(text: str) -> str:
+    """A text whose control and invisible characters are escapes, so that it cannot move a terminal's cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def one_line(text: str) -> str:
     """A text for a terminal: control and invisible characters as escapes, long ones shortened, in quotes if need be."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = escaped(text)
     shown = shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 1]}…"
     return f'"{shown}"' if " " in shown or not shown else shown
 
