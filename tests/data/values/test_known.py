@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from recmill.data.logs.raw_format import RawSegment
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.data.values import known as known_values
 from recmill.data.values import texts
-from recmill.data.values.known import collect_values, one_line, shares
+from recmill.data.values.known import collect_values, decoded, one_line, shares
 from recmill.data.values.texts import hash_texts, string_columns
 from recmill.data.values.values_file import read_known, write_known
 from recmill.errors import DataError
@@ -167,3 +169,29 @@ def test_a_text_is_shown_on_one_line() -> None:
     assert one_line("a\x1b[31m\n\u202e") == r"a\x1b[31m\n\u202e"
     assert one_line("") == '""'
     assert len(one_line("é" * 500)) == 60
+
+
+def test_long_texts_of_parquet_are_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "DECODED_ROWS", 10)
+    table = pa.table({"y": [1] * 1000, "city": [f"{i:0900d}" for i in range(1000)]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    label, city = Column(name="y", role="label", kind="int"), Column(name="city", role="category", kind="string")
+    schema = Schema(name="s", format="parquet", columns=(label, city))
+    whole = open_log(tmp_path / "rows.parquet", schema).whole()
+    found = collect_values([whole], schema, 10_000)["city"]
+    assert 100 <= len(found) <= 8 * whole.num_bytes // 900 + 10
+    assert hash_texts(list(found.values()), city).tolist() == list(found)
+
+
+def test_texts_that_are_no_unicode_are_kept_as_they_are(tmp_path: Path) -> None:
+    array = pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers())
+    pq.write_table(pa.table({"y": [1], "city": array}), tmp_path / "rows.parquet")
+    label, city = Column(name="y", role="label", kind="int"), Column(name="city", role="category", kind="string")
+    schema = Schema(name="s", format="parquet", columns=(label, city))
+    whole = open_log(tmp_path / "rows.parquet", schema).whole()
+    known = collect_values([whole], schema, 10)
+    assert set(known["city"].values()) == {b"caf\xe9"}
+    assert set(known["city"]) == hashes_read(whole, schema)["city"]
+    write_known(tmp_path / "values.parquet", known)
+    assert read_known(tmp_path / "values.parquet") == known
+    assert decoded(b"caf\xe9") == "caf\\xe9"

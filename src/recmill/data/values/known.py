@@ -1,17 +1,19 @@
 """Texts of string categories by their hashes: collected within bounds, looked up, and shown on one line."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from recmill.data.logs.raw_format import RawSegment
 from recmill.data.values.texts import hash_texts, string_columns, texts_of
 from recmill.settings.columns import Schema
 
-LOOK_BYTES = 16 << 20  # of all files together: a second or so
+LOOK_BYTES = 16 << 20  # of all files together: about two seconds
 MAX_VALUE_BYTES = 1024  # a longer text is not kept
 _NUM_PLACES = 4  # per file: values that came late are met too
 _PIECE_BYTES = 1 << 20  # read at once
+# Parquet counts its rows as hashes of 8 bytes; where texts are far longer, fewer rows are looked at.
+_TEXT_BYTES_PER_BYTE = 8
 _LONGEST_SHOWN = 60
 S = TypeVar("S", bound=RawSegment)
 
@@ -30,17 +32,21 @@ class ValueCollector:
         """Take so many bytes of a segment, from places all over it."""
         if not self._columns:
             return
-        for piece in _places(segment, num_bytes):
-            for texts in texts_of(piece, self._schema):
+        places = _places(segment, num_bytes)
+        for place in places:
+            room = _TEXT_BYTES_PER_BYTE * num_bytes // len(places)
+            for texts in (each for piece in place.cut(_PIECE_BYTES) for each in texts_of(piece, self._schema)):
                 for counts, own in zip(self._counts, texts, strict=True):
-                    counts.update(own)
+                    counts.update(text for text in own if len(text) <= MAX_VALUE_BYTES)
+                    room -= sum(map(len, own))
+                if room < 0:
+                    break
 
     def most_frequent(self, max_values: int) -> KnownValues:
         """So many texts of each column, the most frequent ones; of equals those met first."""
         found = KnownValues()
         for column, counts in zip(self._columns, self._counts, strict=True):
-            short = Counter({text: count for text, count in counts.items() if len(text) <= MAX_VALUE_BYTES})
-            texts = [text for text, _ in short.most_common(max_values)]
+            texts = [text for text, _ in counts.most_common(max_values)]
             found[column.name] = dict(zip(hash_texts(texts, column).tolist(), texts, strict=True))
         return found
 
@@ -64,16 +70,14 @@ def shares(sizes: Sequence[int]) -> list[int]:
     return found
 
 
-def _places(segment: S, num_bytes: int) -> Iterator[S]:
-    """All of a segment, or parts of it that together have about so many bytes; in pieces."""
+def _places(segment: S, num_bytes: int) -> list[S]:
+    """All of a segment, or parts of it that together have about so many bytes."""
     if segment.num_bytes <= num_bytes:
-        yield from segment.cut(_PIECE_BYTES)
-        return
+        return [segment]
     extent = segment.extent
     length = extent * num_bytes // (segment.num_bytes * _NUM_PLACES)
-    for place in range(_NUM_PLACES if length else 0):
-        start = (extent - length) * place // (_NUM_PLACES - 1)
-        yield from segment.part(start, start + length).cut(_PIECE_BYTES)
+    starts = [(extent - length) * place // (_NUM_PLACES - 1) for place in range(_NUM_PLACES)]
+    return [segment.part(start, start + length) for start in starts] if length else []
 
 
 def decoded(text: bytes) -> str:
