@@ -195,3 +195,9 @@ def test_texts_that_are_no_unicode_are_kept_as_they_are(tmp_path: Path) -> None:
     write_known(tmp_path / "values.parquet", known)
     assert read_known(tmp_path / "values.parquet") == known
     assert decoded(b"caf\xe9") == "caf\\xe9"
+
+
+def test_of_a_format_without_a_reader_no_text_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, schema = plain(tmp_path, make_rows(5, 1))
+    monkeypatch.delitem(texts._READERS, "text")
+    assert not any(collect_values([open_log(path, schema).whole()], schema, 10).values())
