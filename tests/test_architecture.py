@@ -19,6 +19,7 @@ BASE = {
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
+DATA |= {"data.values"}
 TRAINING = {
     *("training.checkpoint", "training.optimize", "training.loop", "training.click", "training.sequence"),
     *("training.progress", "training.device", "training.threads", "training.footprint", "training.vocabulary"),
@@ -47,9 +48,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data.logs": BASE | {"settings", "data.text"},
     "data.encode": BASE | {"settings", "data.batch", "data.text"},
     "data.stream": BASE | {"settings", "data.batch", "data.text", "data.logs", "data.encode"},
-    "data.prepared": BASE | {"settings", "data.batch", "data.text", "data.logs", "data.encode", "data.stream"},
+    "data.values": BASE | {"settings", "data.text", "data.logs"},
+    "data.prepared": BASE
+    | {"settings", "data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.values"},
     "data.events": BASE | {"settings", "data.batch", "data.logs", "data.stream", "data.prepared"},
-    "data.audit": BASE | {"settings", "observe", "data.batch", "data.text", "data.logs", "data.prepared"},
+    "data.audit": BASE
+    | {"settings", "observe", "data.batch", "data.text", "data.logs", "data.prepared", "data.values"},
     "data.synthetic": BASE | {"settings"},
     "embeddings": BASE | {"settings"},
     "models.parts": BASE | {"settings"},
@@ -86,7 +90,7 @@ GUESTS = {
     "polars": ("data/events/interactions.py", "data/synthetic/tables.py", "api/run.py", "serve/frames.py"),
     "pyarrow": (
         *("data/events/arrow.py", "data/logs/json_arrow.py", "data/logs/parquet_rows.py", "data/prepared/parquet.py"),
-        "serve/table_file.py",
+        *("data/values/values_file.py", "serve/table_file.py"),
     ),
     "tensorboard": ("observe/record.py",),
     "numba": (

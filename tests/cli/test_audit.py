@@ -135,3 +135,35 @@ def test_mistakes_are_one_line_and_status_2(
 def test_a_missing_directory_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert _audit("--data", "/nowhere") == 2
     assert "there is no directory /nowhere" in capsys.readouterr().err
+
+
+def test_texts_of_string_columns_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["clicked,country,tags"]
+    lines += [f"{i % 2},{'US' if i % 3 else '[bold]x'},{'a b|c' if i % 5 else ''}" for i in range(200)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    assert main(["schema", "infer", str(tmp_path / "rows.csv"), "--out", str(tmp_path / "rows.toml")]) == 0
+    text = (tmp_path / "rows.toml").read_text()
+    assert 'name = "country"' in text
+    capsys.readouterr()
+    _audit("--data", tmp_path / "rows.csv", "--schema", tmp_path / "rows.toml", "--json")
+    report = json.loads(capsys.readouterr().out)
+    country = next(column for column in report["categories"] if column["name"] == "country")
+    assert [(top["value"], top["is_hash"]) for top in country["top_values"]] == [("US", False), ("[bold]x", False)]
+    _audit("--data", tmp_path / "rows.csv", "--schema", tmp_path / "rows.toml")
+    told = capsys.readouterr().out
+    assert "US 66.5%  [bold]x 33.5%" in told
+    assert "xxh64" not in told
+
+
+def test_a_text_that_is_not_found_stays_a_hash_and_the_report_says_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "x" * 2000  # longer than a text that is kept
+    (tmp_path / "rows.csv").write_text("clicked,country\n" + f"1,{long}\n0,US\n" * 30)
+    assert main(["schema", "infer", str(tmp_path / "rows.csv"), "--out", str(tmp_path / "rows.toml")]) == 0
+    capsys.readouterr()
+    _audit("--data", tmp_path / "rows.csv", "--schema", tmp_path / "rows.toml")
+    told = capsys.readouterr().out
+    assert "xxh64:" in told
+    assert "US 50.0%" in told
+    assert "note  xxh64:… is the hash of a string whose text is not in the parts of the files" in told

@@ -89,6 +89,7 @@ def prepare(
             seed=seed,
             bad_rows=bad_rows,
             max_bad_frac=settings.max_bad_frac,
+            keep_values=settings.keep_values,
             min_count=min_count,
             max_values=max_values,
             modulo=modulo,

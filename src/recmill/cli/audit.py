@@ -170,7 +170,11 @@ def _category_table(report: "AuditReport", *, num_top: int) -> "Table":
 
 
 def _top_values(column: "CategoryProfile", num_top: int) -> str:
-    return "  ".join(f"{top.value} {top.frac:.1%}" for top in column.top_values[:num_top])
+    from rich.markup import escape
+
+    from recmill.data.values.known import one_line
+
+    return "  ".join(f"{escape(one_line(top.value))} {top.frac:.1%}" for top in column.top_values[:num_top])
 
 
 def _new_table(title: str, headings: tuple[str, ...]) -> "Table":

@@ -138,7 +138,10 @@ def print_slices(slices: "Slices") -> None:
 def print_table(column: str, rows: "list[tuple[str, SliceMetrics]]") -> None:
     """A line for each value: rows, clicks and the metrics."""
     print(f"\n{column[:_WIDTH]:<{_WIDTH}}  {'rows':>10}  {'clicks':>9}  {'auroc':<25}  {'logloss':<25}  calibration")
+    from recmill.data.values.known import escaped
+
     for value, found in rows:
-        name = value if len(value) <= _WIDTH else f"{value[: _WIDTH - 1]}…"
+        shown = escaped(value)
+        name = shown if len(shown) <= _WIDTH else f"{shown[: _WIDTH - 1]}…"
         numbers = f"{found.auroc!s:<25}  {found.logloss!s:<25}  {found.calibration}"
         print(f"{name:<{_WIDTH}}  {found.num_rows:>10,}  {found.num_clicks:>9,}  {numbers}")

@@ -74,6 +74,8 @@ class ValueCodes:
         self.pieces.append(np.array(codes, np.int64))
 
     def _code(self, value: object) -> int:
+        if isinstance(value, bytes):  # of a binary column of Parquet
+            value = value.decode("utf-8", "backslashreplace")
         text = MISSING if value is None or value == "" else str(value)
         return self.index.setdefault(text, len(self.index))
 

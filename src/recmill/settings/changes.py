@@ -12,7 +12,7 @@ from recmill.settings.tree import Tree, flat_keys, value_at
 CHANGEABLE_ON_RESUME = (
     *("cadence.", "stop.", "sharding.", "device", "model.layers"),  # the last is a name, as a record
     *("data.dir", "data.reader_threads", "data.prefetch_batches", "data.bad_rows", "data.verify", "data.access"),
-    "data.max_bad_frac",
+    *("data.max_bad_frac", "data.keep_values"),
 )
 # What may differ when a run is evaluated: on what, and how; never the model.
 CHANGEABLE_ON_EVALUATION = (

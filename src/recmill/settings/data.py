@@ -89,6 +89,9 @@ class DataConfig(Settings):
     )
     verify: bool = Field(default=False, description="Compare prepared files with their checksums before training.")
     vocabulary: str = Field(default="", description="Directory of the vocabulary that encodes raw text.")
+    keep_values: int = Field(
+        default=10_000, ge=0, description="Texts of each string column kept in values.parquet, to be shown; 0: none."
+    )
     multi_hot: Annotated[tuple[int, ...], BeforeValidator(resolve_sizes)] = Field(
         default=(), description="Ids of each category column, all but the first drawn: mlperf, or a number for each."
     )

@@ -45,6 +45,9 @@ class FamilyJob(Protocol):
     def refuse_warm_start(self, settings: WarmStart) -> None:
         """Complain about weights that the run could not begin with."""
 
+    def keep_values(self, run_dir: Path) -> None:
+        """Write what tells people which values the rows of tables stand for, if the run has to keep it."""
+
     def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> Task:
         """The model with its first values; those that take long are left out if it is not new."""
 
@@ -84,6 +87,7 @@ def run_job(
         with group.together():
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
+                job.keep_values(run_dir)
         with group.together():
             signals = Signals()
             task = job.build_task(group, signals, is_new=True)

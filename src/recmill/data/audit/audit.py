@@ -25,6 +25,7 @@ from recmill.data.logs.raw import compile_reader, read_chunks
 from recmill.data.logs.raw_format import MAX_BAD_LINES, BadLine, RawChunk, RawSource, empty_raw
 from recmill.data.logs.split import find_days, find_files
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
+from recmill.data.values.known import LOOK_BYTES, KnownValues, ValueCollector
 from recmill.errors import ConfigError, DataError
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64
@@ -33,6 +34,7 @@ from recmill.settings.columns import Schema
 AuditedSplit = Literal["train", "test"]
 
 MAX_ROW_HASHES = 1 << 21
+MAX_TEXTS = 100_000  # of a string column, of which the few most frequent are shown
 GIVE_UP_LINES = 50_000  # bad ones and no row among them: bad lines are read slowly, and more of them tell nothing
 
 
@@ -103,10 +105,18 @@ class Audit:
         """How many rows it has seen."""
         return sum(facts.num_rows for facts in self._facts.values())
 
-    def report(self, limits: Limits, bad: BadLines | None = None, prepared: PreparedFacts | None = None) -> AuditReport:
-        """What was found so far."""
+    def report(
+        self,
+        limits: Limits,
+        bad: BadLines | None = None,
+        prepared: PreparedFacts | None = None,
+        texts: KnownValues | None = None,
+    ) -> AuditReport:
+        """What was found so far; `texts` of strings stand in place of their hashes."""
         train, test = self._facts["train"], self._facts["test"]
-        profile_category = partial(CategoryColumn.profile, coverage_frac=limits.coverage_frac, num_rows=train.num_rows)
+        profile_category = partial(
+            CategoryColumn.profile, coverage_frac=limits.coverage_frac, num_rows=train.num_rows, texts=texts
+        )
         return AuditReport(
             schema_name=self._schema.name,
             has_label=self._schema.has_label,
@@ -192,7 +202,8 @@ def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], 
     `on_progress` hears how many rows have been seen.
     """
     bad, num_bad, gave_up = list[BadLine](), 0, False
-    with ThreadPoolExecutor(files.threads) as pool, closing(_read_files(files, pool)) as chunks:
+    collector = ValueCollector(files.schema)
+    with ThreadPoolExecutor(files.threads) as pool, closing(_read_files(files, pool, collector)) as chunks:
         audit = Audit(files.schema, pool)
         for split, source, line, chunk in chunks:
             some = chunk.bad[: MAX_BAD_LINES - len(bad)]
@@ -204,20 +215,24 @@ def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], 
             gave_up = num_bad >= GIVE_UP_LINES and audit.num_rows == 0
             if gave_up:
                 break
-        return audit.report(limits, BadLines(num_bad, tuple(wrong.describe() for wrong in bad), gave_up))
+        found = BadLines(num_bad, tuple(wrong.describe() for wrong in bad), gave_up)
+        return audit.report(limits, found, texts=collector.most_frequent(MAX_TEXTS))
 
 
 def _read_files(
-    files: AuditInput, pool: ThreadPoolExecutor
+    files: AuditInput, pool: ThreadPoolExecutor, collector: ValueCollector
 ) -> Generator[tuple[AuditedSplit, RawSource, int, RawChunk]]:
     """The chunks of all files, each with its split, its file and the number of its first line.
 
-    A file is opened when its turn comes and given back after it: unpacking one takes disk space.
+    A file is opened when its turn comes and given back after it: unpacking one takes disk space. So the texts of its
+    string columns are looked for in the same turn.
     """
     splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
     for split, path in ((split, path) for split, paths in splits.items() for path in paths):
         with closing(open_log(path, files.schema)) as source:
             rows = source.whole()
+            if split == "train":
+                collector.look_at(rows, LOOK_BYTES // len(files.train))
             line = source.line_number(rows.start)
             with closing(read_chunks(rows, files.schema, pool, num_ahead=files.threads + 1)) as chunks:
                 for chunk in chunks:

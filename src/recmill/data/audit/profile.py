@@ -5,6 +5,7 @@ rates learnt on one half can be measured on the other and a value that occurs on
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from recmill.data.audit.heavy import HeavyValues
 from recmill.data.audit.tally import EMPTY, HashTally, Words, keys_of_numbers, numbers_of_keys
+from recmill.data.values.known import decoded
 from recmill.jit import njit, uint64
 from recmill.seeds import mix64
 
@@ -42,11 +44,12 @@ class DenseProfile:
 
 @dataclass(frozen=True)
 class TopValue:
-    """A frequent value, as it is written in the file (strings: their hash)."""
+    """A frequent value, as it is written in the file."""
 
     value: str
     rows: int
     frac: float
+    is_hash: bool = False  # of a string whose text was not found
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,10 @@ class CategoryColumn:
         self.fingerprint = (self.fingerprint + int(sum_places(inputs, places))) % 2**64
         self._tally.add(inputs, codes)
 
-    def profile(self, coverage_frac: float, num_rows: int) -> CategoryProfile:
-        """All that is known of the column after so many rows."""
+    def profile(
+        self, coverage_frac: float, num_rows: int, texts: Mapping[str, Mapping[int, bytes]] | None = None
+    ) -> CategoryProfile:
+        """All that is known of the column after so many rows; `texts` of strings are by column and hash."""
         tally = self._tally
         _, counts = tally.entries()
         num_missing = int(tally.missing.sum())
@@ -153,7 +158,7 @@ class CategoryColumn:
             num_distinct=tally.num_distinct,
             distinct_method="exact" if tally.is_exact else "sample",
             distinct_error_frac=tally.distinct_error_frac,
-            top_values=self._top_values(num_rows),
+            top_values=self._top_values(num_rows, (texts or {}).get(self.name.split("[")[0], {})),
             top_error_rows=0 if tally.is_exact else self._heavy.error,
             covering_values=covering,
             table_rows=covering + RESERVED_TABLE_ROWS,
@@ -161,15 +166,19 @@ class CategoryColumn:
             auroc=held_out_auroc(np.vstack([counts, sampled_missing])),
         )
 
-    def _top_values(self, num_rows: int) -> tuple[TopValue, ...]:
+    def _top_values(self, num_rows: int, texts: Mapping[int, bytes]) -> tuple[TopValue, ...]:
         keys, rows = self._heavy.entries()
         if self._tally.is_exact:
             keys, counts = self._tally.entries()
             rows = counts.sum(axis=1)
         top = np.lexsort((keys, -rows))[:NUM_TOP_VALUES]
-        return tuple(
-            TopValue(_written(int(keys[i]), self._kind), int(rows[i]), _share(int(rows[i]), num_rows)) for i in top
-        )
+        found = list[TopValue]()
+        for i in top:
+            text = texts.get(int(keys[i])) if self._kind == "string" else None
+            value = _written(int(keys[i]), self._kind) if text is None else decoded(text)
+            is_hash = self._kind == "string" and text is None
+            found.append(TopValue(value, int(rows[i]), _share(int(rows[i]), num_rows), is_hash))
+        return tuple(found)
 
     def _count_covering(self, coverage_frac: float, num_present: int) -> int:
         """How many values have the wanted share of rows. Beyond the bound: the heavy ones, then the sample's tail."""

@@ -10,6 +10,7 @@ from recmill.errors import ConfigError
 from recmill.observe.html import html_table
 from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy, SplitName
 
+HASHES_SHOWN = "xxh64:… is the hash of a string whose text is not in the parts of the files that were searched for it"
 LEAK_AUROC = 0.95  # no honest column alone tells clicks from others so well
 
 
@@ -177,6 +178,7 @@ class AuditReport:
             ),
             f"{about}{rows.overlap_rows:,} test rows have the features of a training row, "
             f"{about}{rows.overlap_rows_with_label:,} its label too": rows.overlap_rows > 0,
+            HASHES_SHOWN: any(top.is_hash for column in self.categories for top in column.top_values),
             "there are no test rows": test.num_rows == 0 and train.num_rows > 0,
             "all test rows have one label; their AUROC is not defined": (
                 self.has_label and test.num_rows > 0 and test.num_clicks in (0, test.num_rows)

@@ -266,3 +266,37 @@ def read_columns(path: Path, names: Sequence[str], start: int, stop: int) -> lis
             groups.append(group)
     table = file.read_row_groups(groups, columns=list(names)).slice(start - first, stop - start)
     return [table.column(name).combine_chunks() for name in names]
+
+
+def read_texts(path: Path, names: Sequence[str], start: int, stop: int, max_rows: int) -> Iterator[list[list[Any]]]:
+    """Columns of texts, or of lists of them, of neighbouring rows, some at a time: the bytes of each row, or a list."""
+    file, first = open_file(path), 0
+    try:
+        for group in range(file.num_row_groups):
+            num_rows = file.metadata.row_group(group).num_rows
+            if first < stop and first + num_rows > start:
+                at = first
+                for batch in file.iter_batches(max_rows, row_groups=[group], columns=list(names), use_threads=False):
+                    begin, end = max(start - at, 0), min(stop - at, batch.num_rows)
+                    at += batch.num_rows
+                    if begin < end:
+                        part = batch.slice(begin, end - begin)
+                        yield [_plain_texts(cells_of(part.column(name))) for name in names]
+                    if at >= stop:
+                        break
+            first += num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged: {_first_line(error)}; write the file anew") from None
+    finally:
+        file.close()
+
+
+def _plain_texts(cells: Cells) -> list[Any]:
+    """The bytes of each text, or a list of them; None for null, and where there are no texts."""
+    if isinstance(cells, Lists):
+        items = _plain_texts(cells.items)
+        return [items[begin:end] for begin, end in zip(cells.begins.tolist(), cells.ends.tolist(), strict=True)]
+    if not isinstance(cells, Texts):
+        return [None] * len(cells.is_null)
+    data, places = cells.data.tobytes(), zip(cells.begins.tolist(), cells.ends.tolist(), strict=True)
+    return [None if null else data[a:b] for (a, b), null in zip(places, cells.is_null.tolist(), strict=True)]

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.entries import Entries, Form
 from recmill.data.logs.parquet_rows import open_file
 from recmill.data.prepared.npy import NpyLayout
+from recmill.data.values.known import decoded
 from recmill.errors import DataError
 from recmill.files import finished_file
 
@@ -84,11 +85,15 @@ class ParquetFileWriter:
 _ENTRY_TYPES = {"hash": pa.uint64(), "hex": pa.string(), "int": pa.int64()}
 
 
-def write_entries(path: Path, portions: Iterable[Entries], form: Form) -> int:
-    """What every row of a table stands for: id, meaning and, as far as it can be told, the value; how many lines."""
+def write_entries(path: Path, portions: Iterable[Entries], form: Form, texts: Mapping[int, bytes] | None = None) -> int:
+    """What every row of a table stands for: id, meaning and, as far as it can be told, the value; how many lines.
+
+    Of strings there are hashes, and beside them those texts that are known.
+    """
     name, kind = "value_hash" if form == "hash" else "value", _ENTRY_TYPES[form]
     meaning = pa.dictionary(pa.int8(), pa.string())
-    schema = pa.schema([("id", pa.int64()), ("meaning", meaning), (name, kind)])
+    of_hashes = [("value", pa.string())] if form == "hash" else []
+    schema = pa.schema([("id", pa.int64()), ("meaning", meaning), (name, kind), *of_hashes])
     num_written = 0
     with finished_file(path) as scratch, pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
         for rows, is_value, values in portions:
@@ -97,6 +102,10 @@ def write_entries(path: Path, portions: Iterable[Entries], form: Form) -> int:
             told = [f"{value:08x}" for value in values.tolist()] if form == "hex" else values
             told = values.view(np.int64) if form == "int" else told
             columns = [pa.array(rows), meanings, pa.array(told, kind, mask=~is_value)]
+            if of_hashes:
+                found = [texts.get(value) if texts else None for value in values.tolist()]
+                shown = [None if text is None else decoded(text) for text in found]
+                columns.append(pa.array(shown, pa.string(), mask=~is_value))
             writer.write_table(pa.table(columns, schema=schema))
             num_written += len(rows)
     return num_written

@@ -39,8 +39,9 @@ from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
 from recmill.data.stream.block import LogReader, Reader
 from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.data.stream.raw_reader import build_reader
+from recmill.data.values.known import collect_values
 from recmill.errors import BadRowError, ConfigError, DataError
-from recmill.files import is_of_recmill, refuse_occupied, require_free_space
+from recmill.files import VALUES, is_of_recmill, refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
 from recmill.settings.columns import Schema
 from recmill.settings.data import MAX_BAD_FRAC, SPLIT_NAMES, BadRowPolicy, SplitName
@@ -78,6 +79,7 @@ class PrepareJob:
     seed: int | None = None  # None keeps the order of the files
     bad_rows: BadRowPolicy = "fail"
     max_bad_frac: float = MAX_BAD_FRAC
+    keep_values: int = 10_000  # texts of each string column, to be shown
     part_bytes: int | None = None  # chosen from the memory, if not given
     # in place of the preset's own numbers
     min_count: int | None = None
@@ -127,6 +129,7 @@ class PrepareJob:
             "store": self.store,
             "seed": self.seed,
             "bad_rows": self.bad_rows,
+            "keep_values": self.keep_values,
             "schema": self.schema.model_dump(mode="json"),
             "parts": [
                 [part.subset, str(part.segment.source.path), part.segment.start, part.segment.stop]
@@ -189,9 +192,18 @@ class _Preparation:
             self._stages.run("encode", self._weights, lambda part: self._encode(part, reader, sink))
             self._stages.run("shuffle", sink.bucket_sizes(), sink.write_bucket)
             self._stages.run("pack", [1] * len(sink.archives), lambda archive: sink.archives[archive].finish())
+        self._write_values()
         manifest = seal(self._result_dir, job.out_dir, self._facts(counts, encoding, table_rows, sink), _versions())
         shutil.rmtree(job.work_dir)
         return manifest
+
+    def _write_values(self) -> None:
+        """Texts of string categories, whose hashes alone were counted; no file where there are none."""
+        known = collect_values(self._job.splits.train, self._job.schema, self._job.keep_values)
+        if any(known.values()):
+            from recmill.data.values.values_file import write_known  # pyarrow is heavy
+
+            write_known(self._result_dir / VALUES, known)
 
     def _refuse_many_bad(self, counts: Sequence[Record]) -> None:
         num_bad, num_rows = (sum(record[name] for record in counts) for name in ("skipped", "rows"))

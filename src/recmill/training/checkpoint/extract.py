@@ -1,24 +1,25 @@
 """One table of a saved state as an array that anything can read, and what its rows stand for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from recmill.data.encode.entries import form_of, read_entries
+from recmill.data.encode.entries import Entries, form_of, read_entries
 from recmill.data.encode.vocabulary import Vocabulary
 from recmill.data.events.prepare import open_prepared_sequences
 from recmill.data.prepared.parquet import write_entries
 from recmill.embeddings.piece import What
 from recmill.errors import ConfigError, DataError, RunError
-from recmill.files import finished_file, read_manifest, require_free_space
+from recmill.files import VALUES, finished_file, read_manifest, require_free_space
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.families import SEQUENCE, family_of_tree
 from recmill.settings.sequences import SequenceConfig
 from recmill.settings.tree import Tree, from_tree
+from recmill.training.checkpoint.known_texts import entries_of_texts, find_texts
 from recmill.training.checkpoint.reshard import refuse_existing
 from recmill.training.checkpoint.saved_state import SavedState, refuse_missing, refuse_unknown_table
 from recmill.training.vocabulary import find_vocabulary
@@ -83,6 +84,13 @@ def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
         return _write_items(tree, path)
     config = from_tree(TrainConfig, tree, where="the settings of the run")
     vocabulary = find_vocabulary(config)
+    texts = find_texts(state, config, table)
+    if vocabulary is None and texts:
+        num_written = write_entries(path, [entries_of_texts(config, table, texts)], "hash", texts)
+        return (
+            f"ids were made by {_method_of(config, table)}; {path} has those of {len(texts):,} texts of {VALUES} "
+            f"({num_written:,} lines), and values that are not in it may share them"
+        )
     if vocabulary is None:
         return (
             f"ids were made by {_method_of(config, table)}, from which values cannot be recovered; "
@@ -91,7 +99,7 @@ def _write_ids(state: SavedState, table: str, num_rows: int, path: Path) -> str:
     stated = next((column.table_rows for column in vocabulary.columns if column.name == table), None)
     if stated != num_rows:
         raise DataError(f"the vocabulary gives {table} {stated} rows where it has {num_rows:,}; it is another one")
-    return _write_values(vocabulary, config.data.schema_of_rows, table, path)
+    return _write_values(vocabulary, config.data.schema_of_rows, table, path, texts)
 
 
 def _write_items(tree: Tree, path: Path) -> str:
@@ -101,11 +109,22 @@ def _write_items(tree: Tree, path: Path) -> str:
     return f"what ids stand for is in {path} ({num_items:,} items from id 1 on; row 0 is none, the last row the mask)"
 
 
-def _write_values(vocabulary: Vocabulary, schema: Schema, table: str, path: Path) -> str:
-    form = form_of(schema, table)
-    num_written = write_entries(path, read_entries(vocabulary, schema, table), form)
+def _write_values(vocabulary: Vocabulary, schema: Schema, table: str, path: Path, texts: Mapping[int, bytes]) -> str:
+    form, num_values, num_known = form_of(schema, table), 0, 0
+    known = np.array(list(texts), np.uint64)
+
+    def tallied() -> Iterator[Entries]:
+        nonlocal num_values, num_known
+        for entries in read_entries(vocabulary, schema, table):
+            num_values += int(entries.is_value.sum())
+            num_known += int(np.isin(entries.values[entries.is_value], known).sum())
+            yield entries
+
+    num_written = write_entries(path, tallied(), form, texts)
     told = f"what ids stand for is in {path} ({num_written:,} lines)"
-    if form == "hash":
+    if form == "hash" and texts:
+        told += f"; {num_known:,} of {num_values:,} strings have their text there, as {VALUES} keeps it, and all a hash"
+    elif form == "hash":
         told += "; the column holds strings, of which a vocabulary keeps hashes (xxh64) and not the text"
     return told
 

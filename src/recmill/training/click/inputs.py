@@ -18,8 +18,10 @@ from recmill.data.stream.block import LimitedReader, Reader, StreamSegment
 from recmill.data.stream.multi_hot import MultiHotReader, MultiHotTables
 from recmill.data.stream.raw_reader import build_reader
 from recmill.data.stream.stream import Order, Part, Stream, compile_kernels
+from recmill.data.values.known import KnownValues, collect_values, first_values
+from recmill.data.values.texts import string_columns
 from recmill.errors import BadRowError, ConfigError
-from recmill.files import has_manifest
+from recmill.files import VALUES, has_manifest
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.data import SPLIT_NAMES, DataConfig, SplitName
@@ -42,7 +44,7 @@ class RawRows:
             )
         vocabulary = open_vocabulary(config)
         reader = build_reader(data.schema_of_rows, config.encoding, data.num_table_rows, data.bad_rows, vocabulary)
-        self._splits = open_splits(data)
+        self._schema, self._splits = data.schema_of_rows, open_splits(data)
         if data.bad_rows == "fail":
             for split in SPLIT_NAMES:
                 refuse_first_lines(self._splits.of(split), data.schema_of_rows)
@@ -60,6 +62,10 @@ class RawRows:
     def count_rows(self, split: SplitName) -> int:
         """How many lines a split has; all of it is read."""
         return sum(segment.count_rows() for segment in self._splits.of(split))
+
+    def known_values(self, max_values: int) -> KnownValues:
+        """Texts of string categories, so many of each column, from a bounded look at the training rows."""
+        return collect_values(self._splits.train, self._schema, max_values)
 
     def close(self) -> None:
         """Give the mapped files back."""
@@ -92,6 +98,12 @@ class PreparedRows:
         return self._prepared.facts.num_rows(split)
 
     count_rows = estimate_rows  # the manifest knows
+
+    def known_values(self, max_values: int) -> KnownValues:
+        """Texts of string categories, so many of each column, as far as the directory keeps them."""
+        from recmill.data.values.values_file import read_known  # pyarrow is heavy
+
+        return first_values(read_known(self._prepared.directory / VALUES), max_values)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -133,6 +145,17 @@ class Inputs:
     def estimate_rows(self, split: SplitName) -> int:
         """About how many rows a split has."""
         return self._rows.estimate_rows(split)
+
+    def keep_values(self, run_dir: Path) -> None:
+        """Write the texts of string categories beside a run, unless they are there or none are wanted."""
+        path, data = run_dir / VALUES, self._config.data
+        if path.exists() or not data.keep_values or not string_columns(data.schema_of_rows):
+            return
+        known = self._rows.known_values(data.keep_values)
+        if any(known.values()):
+            from recmill.data.values.values_file import write_known  # pyarrow is heavy
+
+            write_known(path, known)
 
     def count_rows(self, split: SplitName) -> int:
         """How many rows a split has; raw text is read for it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from recmill.errors import ConfigError
 from recmill.memory import limit_bytes
@@ -63,6 +64,11 @@ class ClickJob:
         """Complain about tables of other shapes."""
         shapes = {spec.name: (spec.num_rows, self._config.model.table_dim) for spec in table_specs(self._config)}
         refuse_unfit_tables(settings, shapes, self._config)
+
+    def keep_values(self, run_dir: Path) -> None:
+        """Keep texts of string categories, which the weights know by hashes, beside the run."""
+        assert self._inputs is not None
+        self._inputs.keep_values(run_dir)
 
     def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> Task:
         """The model, its tables and its data, in this process or over all of them."""

@@ -66,6 +66,9 @@ class SequenceJob:
         """Sequence models have no such setting."""
         raise ConfigError(f"warm_start.from_dir = {settings.from_dir} is for click models; leave it out")
 
+    def keep_values(self, run_dir: Path) -> None:
+        """Nothing: prepared sequences have the names of their items."""
+
     def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> SequenceTask:
         """The model and its item vectors."""
         assert self._prepared is not None

@@ -1,0 +1,1 @@
+"""Texts of categories that are strings, of which raw columns keep hashes."""
