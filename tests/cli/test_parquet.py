@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from recmill.cli.main import main
-from recmill.data.logs.infer import render
+from recmill.data.infer.schema_file import render
 from recmill.settings.columns import Schema
 from tests.data.tables import PARQUET, TEXT, make_rows, to_table, write_csv, write_parquet
 
