@@ -149,6 +149,7 @@ def test_sizes_are_of_all_rows_and_rare_oddities_widen_a_column(tmp_path: Path) 
         "amount": [(row * 7919) % 4001 for row in range(num_rows - 1)] + ["2.5"],
         "zone_id": [row % 50 for row in range(num_rows - 1)] + ["north"],
         "session_id": [row * 31 for row in range(num_rows)],
+        "user_id": [RANDOM.randrange(10**9, 10**9 + 200_000) for _ in range(num_rows)],  # in the sample, most differ
     }
     path = _write(tmp_path, table, "csv")
     text = infer_schema([path], name="own").text
@@ -158,6 +159,8 @@ def test_sizes_are_of_all_rows_and_rare_oddities_widen_a_column(tmp_path: Path) 
     assert "1,200 distinct values in all 120,000 rows" in text
     assert (columns["amount"].kind, columns["zone_id"].kind) == ("float", "string")
     assert columns["session_id"].role == "ignored"
+    assert columns["user_id"].role == "category"
+    assert "almost all differ" not in text
     _assert_reads(path, schema, num_rows)
 
 

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from recmill.data.infer.schema_file import render
 from recmill.data.infer.sizes import ColumnValues, WholeFiles, are_cheap_to_read, count_values
 from recmill.data.logs.formats import FORMATS, format_of
-from recmill.data.logs.infer import MAX_SUGGESTED_ROWS, NAMES_THE_ROW
+from recmill.data.logs.infer import ALMOST_ALL_DIFFER, NAMES_THE_ROW
 from recmill.data.logs.raw_format import NOTHING_ASKED, AskedColumns, BadLine, Draft
 from recmill.settings.columns import Column
 
 _MANY_ROWS = 1000  # of fewer, all values may differ by chance
 _MAX_TRIES = 4
+_ALMOST_ALL = 0.9
 _FLOAT = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -100,5 +101,7 @@ def _sized_note(note: str, values: ColumnValues, found: WholeFiles) -> str:
     about = "" if values.is_exact else "about "
     told = f"{about}{values.num_distinct:,} distinct values in all {found.num_rows:,} rows"
     note = re.sub(r"[\d,]+ distinct values", told, note, count=1)
-    is_capped = values.num_distinct > MAX_SUGGESTED_ROWS
-    return f"{note}; they share {MAX_SUGGESTED_ROWS:,} rows" if is_capped else note
+    if values.num_distinct < _ALMOST_ALL * found.num_rows:
+        note = note.replace(ALMOST_ALL_DIFFER, "")  # in the sample only
+    is_capped = values.num_distinct > values.table_rows
+    return f"{note}; they share {values.table_rows:,} rows" if is_capped else note

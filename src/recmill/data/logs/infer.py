@@ -24,6 +24,7 @@ POSITIVE_WORDS = ("yes", "y", "true", "t", "click", "clicked", "buy", "bought", 
 MAX_SUGGESTED_ROWS = 1_000_000
 INNER_SEPARATORS = "|;,^~"
 MAX_SUGGESTED_VALUES = 32
+ALMOST_ALL_DIFFER = '; almost all differ: is it rather role = "ignored"?'
 NAMES_THE_ROW = "it names the row and says nothing of others"
 _LEAST_ROWS = 16
 _LEAST_NUMBERED = 20  # fewer rows may be numbered by chance
@@ -294,7 +295,7 @@ def _guess_category(present: Sequence[str], kind: str, separator: str, missing: 
     if 0 < len(odd) <= _FEW_ODD * len(present):
         note += f"; {1 - len(odd) / len(present):.1%} are numbers, and {odd[0][:20]!r} is none: is it a missing value?"
     if distinct > 0.9 * len(present) and len(present) > 100:
-        note += '; almost all differ: is it rather role = "ignored"?'
+        note += ALMOST_ALL_DIFFER
     return Guess({"role": "category", "kind": kind, "rows": suggest_rows(present, kind)}, note)
 
 
