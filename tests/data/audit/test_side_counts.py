@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recmill.data.audit.audit import AuditInput, audit_files
@@ -31,17 +33,20 @@ def _lengths() -> list[int]:
     return [1] * 900 + [3] * 85 + [9] * 15
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_rows_that_lose_values_are_counted_and_the_length_that_keeps_most_is_named(tmp_path: Path, ending: str) -> None:
     path, lists = tmp_path / f"log.{ending}", [list(range(length)) for length in _lengths()]
     labels = [row % 2 for row in range(len(lists))]
     if ending == "csv":
         schema = _text_schema(LABEL, _tags(2, inner_separator="|"))
         path.write_text("".join(f"{c},{'|'.join(map(str, each))}\n" for c, each in zip(labels, lists, strict=True)))
-    else:
+    elif ending == "jsonl":
         schema = Schema(name="own", format="jsonl", columns=(LABEL, _tags(2)))
         rows = [{"click": c, "tags": each} for c, each in zip(labels, lists, strict=True)]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        schema = Schema(name="own", format="parquet", columns=(LABEL, _tags(2)))
+        pq.write_table(pa.table({"click": labels, "tags": lists}), path, row_group_size=300)
     report = audit_files(AuditInput((path,), (), schema), SKIP)
     (found,) = report.lists
     assert (found.rows_cut, found.frac_cut, found.max_values_for_99) == (100, 0.1, 9)

@@ -243,11 +243,13 @@ def _read_files(
     files: AuditInput, pool: ThreadPoolExecutor
 ) -> Generator[tuple[AuditedSplit, RawSource, int, AuditChunk]]:
     """The chunks of all segments, each with its split, its file and the number of its first line."""
-    read = ChunkReader(files.schema)
     with closing(_segments(files)) as segments:
         for split, source, rows in segments:
             line = source.line_number(rows.start)
-            with closing(read_parts(rows, read, pool, num_ahead=files.threads + 1)) as chunks:
+            with (
+                closing(ChunkReader(files.schema)) as read,
+                closing(read_parts(rows, read, pool, num_ahead=files.threads + 1)) as chunks,
+            ):
                 for chunk in chunks:
                     yield split, source, line, chunk
                     line += chunk.rows.num_lines

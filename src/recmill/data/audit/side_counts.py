@@ -1,14 +1,16 @@
 """What the rows of a segment do not show once they are read: values cut off from lists, and the labels of bad lines."""
 
+import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.data.logs.opening import open_log
 from recmill.data.logs.raw import read_raw
-from recmill.data.logs.raw_format import RawChunk, RawSegment
-from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
+from recmill.data.logs.raw_format import RawChunk, RawSegment, RawSource
+from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 from recmill.settings.columns import MAX_VALUES, Column, Schema
 
 _KEPT_FRAC = 0.99
@@ -24,25 +26,37 @@ class AuditChunk:
     lengths: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # rows of 0, 1, 2 … values, by column
 
 
-@dataclass(frozen=True)
 class ChunkReader:
-    """Reads segments, and where it matters their labels or lists a second time.
+    """Reads parts of one file, and where it matters their labels or lists a second time; for threads.
 
-    Parquet is read once only: an open file has the columns of its own schema, and no others.
+    An open Parquet file has the columns of its own schema and no others, so that it is opened again for that.
     """
 
-    schema: Schema
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._others = dict[str, RawSource]()
+        self._lock = threading.Lock()
 
-    @property
-    def _reads_twice(self) -> bool:
-        return self.schema.format != "parquet"
+    def close(self) -> None:
+        """Let go of files that were opened again."""
+        for source in self._others.values():
+            source.close()
+
+    def _read_again(self, segment: RawSegment, schema: Schema, purpose: str) -> RawColumns:
+        if schema.format != "parquet":
+            return read_raw(segment, schema).raw
+        with self._lock:
+            if purpose not in self._others:
+                self._others[purpose] = open_log(segment.source.path, schema)
+        whole = self._others[purpose].whole()
+        return read_raw(whole.part(segment.start - whole.start, segment.stop - whole.start), schema).raw
 
     def __call__(self, segment: RawSegment) -> AuditChunk:
         """A segment, read."""
         rows = read_raw(segment, self.schema)
         labels, clicks = 0, 0
-        if rows.num_bad and self.schema.has_label and self._reads_twice:
-            found = read_raw(segment, self._labels_only).raw.labels
+        if rows.num_bad and self.schema.has_label:
+            found = self._read_again(segment, self._labels_only, "labels").labels
             labels, clicks = len(found) - len(rows.raw.labels), int(found.sum()) - int(rows.raw.labels.sum())
         return AuditChunk(rows, labels, clicks, self._count_lengths(segment))
 
@@ -61,8 +75,7 @@ class ChunkReader:
             self._longer(each) if each.is_several else Column(name=each.name, role="ignored")
             for each in self.schema.fields
         ]
-        is_needed = self._reads_twice and any(each.is_several for each in fields)
-        return self.schema.with_({"columns": fields}) if is_needed else None
+        return self.schema.with_({"columns": fields}) if any(each.is_several for each in fields) else None
 
     def _longer(self, column: Column) -> Column:
         most = min(MAX_VALUES, max(64, 4 * (column.max_values or 1)))
@@ -74,7 +87,8 @@ class ChunkReader:
         schema = self._long_lists
         if schema is None:
             return {}
-        values, at, found = read_raw(segment, schema).raw.values, 0, dict[str, NDArray[np.int64]]()
+        values, at = self._read_again(segment, schema, "lists").values, 0
+        found = dict[str, NDArray[np.int64]]()
         for column in schema.of_role("category"):
             of_column = values[:, at : at + column.num_slots]
             at += column.num_slots
