@@ -24,7 +24,7 @@ TRAINING = {
     *("training.checkpoint", "training.optimize", "training.loop", "training.click", "training.sequence"),
     *("training.progress", "training.device", "training.threads", "training.footprint", "training.vocabulary"),
 }
-ENDS = {"data.audit", "data.synthetic", "training.job"}  # what is built on, and not built with
+ENDS = {"data.audit", "data.infer", "data.synthetic", "training.job"}  # what is built on, and not built with
 FAMILIES = {"training.click", "training.sequence"}
 # Who may import whom, besides itself: a package, or a part of one.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data.events": BASE | {"settings", "data.batch", "data.logs", "data.stream", "data.prepared"},
     "data.audit": BASE
     | {"settings", "observe", "data.batch", "data.text", "data.logs", "data.prepared", "data.values"},
+    "data.infer": BASE | {"settings", "data.text", "data.logs", "data.audit"},
     "data.synthetic": BASE | {"settings"},
     "embeddings": BASE | {"settings"},
     "models.parts": BASE | {"settings"},

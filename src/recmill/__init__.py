@@ -13,8 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from recmill.api.audit import audit
     from recmill.api.calibrate import Calibrated, calibrate
-    from recmill.api.data import audit, prepare, prepare_events, synth
+    from recmill.api.data import prepare, prepare_events, synth
     from recmill.api.evaluate import Evaluated, evaluate
     from recmill.api.plan import RunPlan, plan
     from recmill.api.predict import predict, recommend
@@ -50,7 +51,7 @@ _HOME = {
     "SplitResult": "recmill.api.results",
     "TrainConfig": "recmill.settings.clicks",
     "UserError": "recmill.errors",
-    "audit": "recmill.api.data",
+    "audit": "recmill.api.audit",
     "calibrate": "recmill.api.calibrate",
     "config": "recmill.recipes.resolve",
     "evaluate": "recmill.api.evaluate",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recmill.cli.main import main
-from recmill.data.logs.infer import render
+from recmill.data.infer.schema_file import render
 from recmill.data.logs.stdin_file import is_spooled
 from recmill.settings.columns import Schema
 from tests.data.tables import JSON_LINES, TEXT, make_rows, to_json_lines, write_csv

@@ -159,3 +159,13 @@ def test_a_random_shop_is_not_one_label(tmp_path: Path) -> None:
     write_shop(tmp_path / "shop.csv")
     labels = [line.split(",")[1] for line in (tmp_path / "shop.csv").read_text().splitlines()[1:]]
     assert 0.1 < np.mean([label == "1" for label in labels]) < 0.6
+
+
+def test_an_inferred_schema_of_files_with_spaces_is_trained_with(follow: Follow, tmp_path: Path) -> None:
+    (tmp_path / "my logs").mkdir()
+    write_shop(tmp_path / "my logs" / "a b.csv")
+    write_shop(tmp_path / "my logs" / "c.csv")
+    files = ("my logs/a b.csv", "my logs/c.csv")
+    options = ("--out", "my shop.toml", "--label", "clicked", "--ignore", "city")
+    assert follow("schema", "infer", *files, *options, more=TINY)[:3] == ["train", "auto", "--data"]
+    assert follow("schema", "infer", files[0], *options, "--overwrite", more=(*TINY, "--overwrite"))[3] == files[0]

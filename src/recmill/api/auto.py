@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recmill.api.data import prepare
+from recmill.data.logs.raw_format import AskedColumns
 from recmill.errors import ConfigError, DataError
 from recmill.files import ROWS, has_manifest
 from recmill.recipes.auto import Choice, choose, holdout_frac, min_count
@@ -22,7 +23,7 @@ Tell = Callable[[str], None]
 _OF_SPLITS_BY_TIME = ("data.test_after", "data.split")
 
 
-def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tell) -> Sources:
+def chosen_sources(sources: Sources, run_dir: Path, asked: AskedColumns, tell: Tell) -> Sources:
     """The sources of a run of the recipe auto: its rows are prepared in the run directory, its settings chosen."""
     if sources.data is None:
         raise ConfigError("recipe auto chooses settings from data; give a file or directory with --data")
@@ -33,7 +34,7 @@ def chosen_sources(sources: Sources, run_dir: Path, label: str | None, tell: Tel
     if has_manifest(data):
         rows_dir, choices = data, list[Choice]()
     else:
-        schema = _find_schema(data, sources.schema, label, tell)
+        schema = _find_schema(data, sources.schema, asked, tell)
         try:
             rows_dir, choices = _prepare_rows(data, schema, run_dir, tree)
         except DataError:  # leave no directory that looks like a run
@@ -69,19 +70,23 @@ def _plain_options(sources: Sources) -> Tree:
     return nested({key: value for key, value in sources.options.items() if key.startswith("data.")})
 
 
-def _find_schema(data: Path, given: str | None, label: str | None, tell: Tell) -> Schema:
+def _find_schema(data: Path, given: str | None, asked: AskedColumns, tell: Tell) -> Schema:
     """The schema that is given, or one that is inferred from the files."""
     if given is not None:
+        if asked.time or asked.ignored or asked.categories:
+            raise ConfigError(
+                f"--schema {given} says what the columns are; leave out --time, --ignore and --categories, or change it"
+            )
         return find_schema(given)
-    from recmill.data.logs.formats import infer_schema
+    from recmill.data.infer.schema import infer_schema
     from recmill.data.logs.infer import LABEL_NAMES
 
-    text = infer_schema(_paths(data), name=data.stem, label=label)
+    text = infer_schema(_paths(data), name=data.stem, asked=asked).text
     schema = schema_from_tree(tomllib.loads(text), "inferred schema")
     for line in text.splitlines():
         tell(f"auto: {line}")
     found = schema.of_role("label")
-    if found and label is None and schema.header and found[0].name.lower() not in LABEL_NAMES:
+    if found and asked.label is None and schema.header and found[0].name.lower() not in LABEL_NAMES:
         raise DataError(
             f"the only column of 0 and 1 in {data} is {found[0].name}, which may not be what is to be predicted; "
             f"say so with --label {found[0].name}, or name another"

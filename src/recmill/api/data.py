@@ -1,4 +1,4 @@
-"""Data from Python: synthetic worlds, preparation of rows and of events, audits."""
+"""Data from Python: synthetic worlds, preparation of rows and of events."""
 
 import os
 from contextlib import closing
@@ -13,7 +13,6 @@ from recmill.settings.schemas import find_schema
 from recmill.settings.tree import from_tree, layered
 
 if TYPE_CHECKING:
-    from recmill.data.audit.report import AuditReport
     from recmill.data.prepared.stages import OnProgress, Record
     from recmill.data.synthetic.chains import ChainWorld
     from recmill.data.synthetic.clicks import ClickWorld
@@ -165,51 +164,3 @@ def prepare_events(
         on_progress=on_progress or say_nothing,
     )
     return write_events(job, overwrite=overwrite)
-
-
-def audit(
-    data: str | Path,
-    *,
-    files: tuple[str, ...] = (),
-    test_files: tuple[str, ...] = (),
-    schema: str | None = None,
-    coverage: float = 0.99,
-    max_overlap: float = 0.01,
-    bad_rows: BadRowPolicy = "fail",
-    max_bad_frac: float = MAX_BAD_FRAC,
-    threads: int | None = None,
-    on_progress: Any = None,
-) -> "AuditReport":
-    """What is wrong with click logs or prepared rows, in one pass; `findings` lists it.
-
-    Without `files`, patterns of training files, the last day tests and the others train.
-    """
-    from recmill.data.audit.audit import (
-        audit_files,
-        compile_audit,
-        compile_kernels,
-        find_audit_input,
-        refuse_no_threads,
-    )
-    from recmill.data.audit.prepared import audit_prepared
-    from recmill.data.audit.report import Limits
-    from recmill.data.prepared.directory import read_facts
-    from recmill.files import has_manifest
-    from recmill.memory import keep_freed_memory
-
-    directory, limits = Path(data), Limits(coverage, max_overlap, bad_rows, max_bad_frac)
-    num_threads = len(os.sched_getaffinity(0)) if threads is None else threads
-    refuse_no_threads(num_threads)
-    if has_manifest(directory):
-        if schema or files or test_files:
-            raise ConfigError(
-                f"{directory} is prepared, and its manifest says what its rows are; "
-                "leave out --schema, --files and --test-files"
-            )
-        compile_audit(read_facts(directory).schema)
-        keep_freed_memory()  # chunks come and go
-        return audit_prepared(directory, limits, threads=num_threads, on_progress=on_progress)
-    found = find_audit_input(directory, files, test_files, find_schema(schema or "criteo"), num_threads)
-    compile_kernels(found.schema)
-    keep_freed_memory()
-    return audit_files(found, limits, on_progress=on_progress)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from recmill.settings.tree import to_toml
 
 if TYPE_CHECKING:
     from recmill.api.auto import Tell
+    from recmill.data.logs.raw_format import AskedColumns
     from recmill.models.click.own import BuildLayers
 
 _OPTIONS: dict[Mode, list[str]] = {
@@ -40,6 +42,9 @@ def train(
     schema: str | None = None,
     vocabulary: str | Path | None = None,
     label: str | None = None,
+    time: str | None = None,
+    ignore: Sequence[str] = (),
+    categories: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
     procs: int = 1,
@@ -50,8 +55,9 @@ def train(
 
     `source` is a recipe, a TOML file, a run directory or settings. With `resume` a run that was started goes on from
     its newest checkpoint, and one that was not starts. `model` is a function of (settings, schema) that builds your own
-    layers: a module that takes dense features (B, N) and embeddings (B, F, D) and returns logits (B). `label`
-    names the label for the recipe auto. `show` prints the progress on standard error.
+    layers: a module that takes dense features (B, N) and embeddings (B, F, D) and returns logits (B). `label`, `time`,
+    `ignore` and `categories` name columns where the recipe auto infers a schema. `show` prints the progress on
+    standard error.
     """
     if procs < 1:
         raise ConfigError(f"procs = {procs}: a run has at least one process")
@@ -64,7 +70,10 @@ def train(
     mode: Mode = "overwrite" if overwrite else "new"
     if resume:
         mode = "resume" if source is None else "start_or_resume"
-    config, goes_on = resolve_or_choose(sources, Path(run), mode, label, print_line if show else _say_nothing, procs)
+    from recmill.data.logs.raw_format import AskedColumns
+
+    asked = AskedColumns(label, time, tuple(ignore), tuple(categories))
+    config, goes_on = resolve_or_choose(sources, Path(run), mode, asked, print_line if show else _say_nothing, procs)
     if procs > 1:
         _train_in_processes(config, Path(run), ["--procs", str(procs), *_OPTIONS[mode]], model, show=show)
     else:
@@ -77,12 +86,19 @@ def train(
 
 
 def resolve_or_choose(
-    sources: Sources, run_dir: Path, mode: Mode, label: str | None, tell: "Tell", procs: int | None = None
+    sources: Sources, run_dir: Path, mode: Mode, asked: "AskedColumns", tell: "Tell", procs: int | None = None
 ) -> tuple[AnyConfig, bool]:
     """The settings of a run, and whether it goes on; those of the recipe auto are chosen from its data first."""
     if sources.recipe != "auto":
-        if label is not None:
-            raise ConfigError(f"--label {label} is for the recipe auto; elsewhere the schema names the label")
+        if asked.label is not None:
+            raise ConfigError(f"--label {asked.label} is for the recipe auto; elsewhere the schema names the label")
+        for option, names in {
+            "--time": asked.time,
+            "--ignore": asked.ignored,
+            "--categories": asked.categories,
+        }.items():
+            if names:
+                raise ConfigError(f"{option} is for the recipe auto; elsewhere the schema says what columns are")
         return resolve_for_run(sources, run_dir, mode)
     if mode in ("resume", "start_or_resume") and (run_dir / CONFIG).is_file():
         return resolve_for_run(replace(sources, recipe=None, data=None, schema=None), run_dir, "resume")
@@ -91,7 +107,7 @@ def resolve_or_choose(
 
     refuse_processes(procs)
     refuse_occupied_run(run_dir, overwrite=mode == "overwrite")
-    return resolve_for_run(chosen_sources(sources, run_dir, label, tell), run_dir, mode)
+    return resolve_for_run(chosen_sources(sources, run_dir, asked, tell), run_dir, mode)
 
 
 def print_line(line: str) -> None:

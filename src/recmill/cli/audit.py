@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.cli.options import Verbs
+from recmill.cli.options import Verbs, add_set_option, add_test_after_option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,11 +29,16 @@ def add_parser(verbs: Verbs) -> None:
         "prepared rows that are damaged.",
     )
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="directory with day_0, day_1, …; a file; prepared rows"
+        "source", nargs="?", metavar="RECIPE|FILE|RUN", help="look at the rows as training with these settings would"
     )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="directory of logs or prepared rows; a file, a pattern, - for a pipe"
+    )
+    add_set_option(parser, "which lines are for what, e.g. data.holdout_frac=0.1")
+    add_test_after_option(parser)
     parser.add_argument("--files", nargs="+", default=[], metavar="PATTERN", help="training files, instead of days")
     parser.add_argument("--test-files", nargs="+", default=[], metavar="PATTERN", help="test files, with --files")
-    parser.add_argument("--schema", metavar="NAME|FILE", help="what the fields are (criteo)")
+    parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows; auto infers them (criteo)")
     parser.add_argument(
         "--coverage", type=float, default=0.99, metavar="P", help="share of rows that suggested tables cover (0.99)"
     )
@@ -43,13 +48,11 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--bad-rows",
         choices=("fail", "skip"),
-        default="fail",
-        help="what training will do with lines that cannot be rows: stop, or ignore them (fail)",
+        help="what training will do with lines that cannot be rows: stop, or ignore them (as the settings say)",
     )
     parser.add_argument(
         "--max-bad-frac",
         type=float,
-        default=0.01,
         metavar="P",
         help="share of lines that may be ignored with --bad-rows skip, as data.max_bad_frac (0.01)",
     )
@@ -60,11 +63,15 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at the files and print what was found."""
-    from recmill.api.data import audit
+    from recmill.api.audit import audit
+    from recmill.data.logs.stdin_file import given_path
 
     started_s = time.perf_counter()
+    options = [] if args.test_after is None else [f"data.test_after={args.test_after!r}"]
     report = audit(
-        args.data,
+        None if args.data is None else given_path(args.data),
+        source=args.source,
+        overrides=[*options, *args.assignments],
         files=tuple(args.files),
         test_files=tuple(args.test_files),
         schema=args.schema,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recmill.data.logs.raw_format import AskedColumns
     from recmill.models.click.own import BuildLayers
     from recmill.recipes.resolve import Sources
 
@@ -35,6 +36,22 @@ def add_test_after_option(parser: argparse.ArgumentParser) -> None:
 def add_bad_rows_option(parser: argparse.ArgumentParser) -> None:
     """What happens to lines that cannot be rows."""
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
+
+
+def add_column_options(parser: argparse.ArgumentParser, preface: str) -> None:
+    """What columns are, where a schema is inferred."""
+    parser.add_argument("--time", metavar="COLUMN", help=f"{preface}the column of times (found by its values)")
+    parser.add_argument("--ignore", nargs="+", default=[], metavar="COLUMN", help=f"{preface}columns to leave out")
+    parser.add_argument(
+        "--categories", nargs="+", default=[], metavar="COLUMN", help=f"{preface}categories that look like numbers"
+    )
+
+
+def asked_of(args: argparse.Namespace) -> "AskedColumns":
+    """What a command line says of columns, --label included."""
+    from recmill.data.logs.raw_format import AskedColumns
+
+    return AskedColumns(args.label, args.time, tuple(args.ignore), tuple(args.categories))
 
 
 def add_weights_options(parser: argparse.ArgumentParser) -> None:

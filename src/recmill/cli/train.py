@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from recmill.cli.options import (
     Verbs,
     add_bad_rows_option,
+    add_column_options,
     add_layers_option,
     add_recipe_options,
     add_set_option,
     add_test_after_option,
+    asked_of,
     import_layers,
     sources_from,
 )
@@ -34,6 +36,7 @@ def add_parser(verbs: Verbs) -> None:
         "--vocabulary", type=Path, metavar="DIR", help="encode raw logs as this prepared directory was encoded"
     )
     parser.add_argument("--label", metavar="COLUMN", help="recipe auto: the column to predict (found by its name)")
+    add_column_options(parser, "recipe auto: ")
     # under torchrun, which takes --run for a part of its own --run-path, it has the longer name
     parser.add_argument("--run", "--run-dir", type=Path, required=True, metavar="DIR", help="run directory to write")
     add_set_option(parser, "one setting, e.g. dense.lr=0.01")
@@ -61,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.data is not None:
         args.data = given_path(args.data, procs=args.procs)
-    config, goes_on = resolve_or_choose(sources_from(args), args.run, mode_of(args), args.label, print_line, args.procs)
+    sources, asked = sources_from(args), asked_of(args)
+    config, goes_on = resolve_or_choose(sources, args.run, mode_of(args), asked, print_line, args.procs)
     if args.procs is not None or args.max_restarts is not None:
         return start_processes(args, config)
     from recmill.cli.show import print_results

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from recmill.data.logs.infer import infer, render
+from recmill.data.infer.schema_file import render
+from recmill.data.logs.infer import infer
 from recmill.data.logs.infer_parquet import infer_parquet
 from recmill.data.logs.opening import open_log
 from recmill.data.logs.raw import read_raw
+from recmill.data.logs.raw_format import AskedColumns
 from recmill.errors import DataError
 from recmill.settings.columns import Schema
 from recmill.settings.tree import from_tree
@@ -49,7 +51,9 @@ def _schema(text: str) -> Schema:
 
 
 def _infer(tmp_path: Path, table: pa.Table, label: str | None = None) -> str:
-    return infer_parquet([write_parquet(tmp_path / "shop.parquet", table)], name="shop", label=label)
+    return render(
+        *infer_parquet([write_parquet(tmp_path / "shop.parquet", table)], name="shop", asked=AskedColumns(label))
+    )
 
 
 def _csv(rows: list[dict[str, Any]]) -> bytes:
@@ -61,7 +65,7 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
 
 
 def test_it_says_what_one_from_the_text_says(tmp_path: Path) -> None:
-    ours, theirs = _schema(_infer(tmp_path, _table())), _schema(infer([_csv(ROWS)], name="shop"))
+    ours, theirs = _schema(_infer(tmp_path, _table())), _schema(render(*infer([_csv(ROWS)], name="shop")))
     assert (ours.format, theirs.format) == ("parquet", "text")
     columns = [c.with_({"inner_separator": None}) for c in theirs.columns]
     assert list(ours.columns) == columns
@@ -116,7 +120,7 @@ def test_a_parquet_schema_comes_back_from_its_file() -> None:
 
 def test_several_files_are_one_sample(tmp_path: Path) -> None:
     paths = [write_parquet(tmp_path / f"{i}.parquet", _table(ROWS[at : at + 200])) for i, at in enumerate((0, 200))]
-    assert "and 400 rows" in infer_parquet(paths, name="shop")
+    assert "and 400 rows" in render(*infer_parquet(paths, name="shop"))
     other = write_parquet(
         tmp_path / "other.parquet", _table().drop_columns("hour").append_column("hour", [["x"] * 401])
     )

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import zstandard
 
+from recmill.data.infer.schema import infer_schema
 from recmill.data.logs import json_arrow, json_lines_file
-from recmill.data.logs.formats import format_named, infer_schema
+from recmill.data.logs.formats import format_named
 from recmill.data.logs.json_line import read_values
 from recmill.data.logs.opening import open_log
 from recmill.data.logs.raw import read_raw
-from recmill.data.logs.raw_format import RawChunk
+from recmill.data.logs.raw_format import AskedColumns, RawChunk
 from recmill.data.logs.split import find_days
 from recmill.data.stream.raw_reader import build_reader
 from recmill.data.stream.stream import Order, Stream
@@ -203,7 +204,9 @@ def test_packed_files_are_json_lines_too(tmp_path: Path, packing: str) -> None:
     assert find_days(tmp_path) == [packed]
     assert_same_raw(_read(packed, JSON_LINES).raw, _read(plain, JSON_LINES).raw)
     assert _read(packed, JSON_LINES).num_lines == 50
-    assert infer_schema([packed], name="a", label="clicked") == infer_schema([plain], name="a", label="clicked")
+    assert infer_schema([packed], name="a", asked=AskedColumns("clicked")) == infer_schema(
+        [plain], name="a", asked=AskedColumns("clicked")
+    )
 
 
 BAD_LINES = [
@@ -286,7 +289,7 @@ def test_a_schema_is_inferred_from_types(tmp_path: Path) -> None:
             f'"odd": {random.choice(("1", chr(34) + "a" + chr(34)))}{known}}}'
         )
     path = _write(tmp_path / "a.jsonl", "\n".join(lines).encode())
-    text = infer_schema([path], name="shop")
+    text = infer_schema([path], name="shop").text
     schema = schema_from_tree(tomllib.loads(text), "inferred")
     assert schema.format == "jsonl"
     found = {column.name: (column.role, column.kind) for column in schema.columns}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recmill.data.logs import formats
-from recmill.data.logs.raw_format import RawChunk
+from recmill.data.logs.raw_format import NOTHING_ASKED, AskedColumns, Draft, RawChunk
 from recmill.data.logs.text_file import Segment, Source
 from recmill.data.logs.text_format import TextFormat
 from recmill.data.stream.raw_reader import build_reader
@@ -34,8 +34,8 @@ class ShoutedText:
         quiet.write_bytes(path.read_bytes().lower())
         return self._text.open(quiet, schema)
 
-    def infer(self, paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
-        return self._text.infer(paths, name=name, label=label)
+    def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
+        return self._text.infer(paths, name=name, asked=asked)
 
     def compile(self, schema: Schema, /) -> None:
         self._text.compile(schema.with_({"format": "text"}))

@@ -117,3 +117,27 @@ def test_a_column_of_few_values_is_learnt_with_calibrated_statistics(tmp_path: P
     )
     assert run.results.test.calibration == pytest.approx(1, abs=0.15)
     assert run.results.warnings == []
+
+
+@pytest.mark.parametrize("is_prepared", [False, True], ids=["raw", "prepared"])
+def test_a_class_that_was_ignored_as_a_whole_is_named(tmp_path: Path, is_prepared: bool) -> None:
+    rows = [f"0,{row % 17}.5,c{row % 7}" for row in range(400)]
+    for row in range(0, 300, 100):
+        rows[row] = "1,none,c1"
+    log, schema = tmp_path / "log.csv", tmp_path / "own.toml"
+    log.write_text("\n".join(rows) + "\n")
+    schema.write_text(
+        'separator = ","\ncolumns = [{ name = "click", role = "label", kind = "int" }, '
+        '{ name = "price", role = "dense", kind = "float" }, '
+        '{ name = "city", role = "category", kind = "string", rows = 100 }]\n'
+    )
+    split = {"data.holdout_frac": 0.2, "data.max_bad_frac": 0.5}
+    if is_prepared:
+        rm.prepare(log, out=tmp_path / "rows", schema=str(schema), bad_rows="skip", overrides=split)
+        run = rm.train("demo", data=tmp_path / "rows", run=tmp_path / "run", overrides={"epochs": 1, "batch_size": 50})
+    else:
+        more = {**split, "data.bad_rows": "skip", "epochs": 1, "batch_size": 50}
+        run = rm.train("demo", data=log, schema=str(schema), run=tmp_path / "run", overrides=more)
+    (found,) = (warning for warning in run.results.warnings if "nothing to learn" in warning)
+    assert "all training rows have the label 0" in found
+    assert "3 lines were ignored as bad and are the likely cause" in found

@@ -10,20 +10,22 @@
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recmill.data.audit.profile import CategoryColumn, DenseColumn
 from recmill.data.audit.report import AuditReport, BadLines, Limits, PreparedFacts, SplitFacts, describe_rows
+from recmill.data.audit.side_counts import AuditChunk, ChunkReader, list_profiles
 from recmill.data.audit.tally import EMPTY, HashTally, Words, keys_of_numbers
 from recmill.data.logs.opening import open_log
-from recmill.data.logs.raw import compile_reader, read_chunks
-from recmill.data.logs.raw_format import MAX_BAD_LINES, BadLine, RawChunk, RawSource, empty_raw
-from recmill.data.logs.split import find_days, find_files
+from recmill.data.logs.raw import compile_reader, read_parts
+from recmill.data.logs.raw_format import MAX_BAD_LINES, BadLine, RawSegment, RawSource, empty_raw
+from recmill.data.logs.split import Splits, find_all, find_days, find_files, has_days, is_pattern, match_pattern
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY, RawColumns
 from recmill.data.values.known import LOOK_BYTES, KnownValues, ValueCollector
 from recmill.errors import ConfigError, DataError
@@ -148,12 +150,13 @@ def refuse_no_threads(threads: int) -> None:
 
 @dataclass(frozen=True)
 class AuditInput:
-    """The files to be looked at, and how."""
+    """The files to be looked at, and how; with splits the files are those that they lie in."""
 
     train: tuple[Path, ...]
     test: tuple[Path, ...]
     schema: Schema
     threads: int = 2
+    splits: Splits | None = None
 
     def __post_init__(self) -> None:
         refuse_no_threads(self.threads)
@@ -181,7 +184,7 @@ def find_audit_input(
     schema: Schema,
     threads: int,
 ) -> AuditInput:
-    """The last day tests and the others train, unless patterns are given; a single file is all for training."""
+    """The last day tests and the others train, unless patterns are given; files that are no days are for training."""
     if test_files and not files:
         raise ConfigError("--test-files needs --files, which names the training files")
     if data.is_file():
@@ -190,6 +193,10 @@ def find_audit_input(
         train, test = [data], list[Path]()
     elif files:
         train, test = find_files(data, files, "--files"), find_files(data, test_files, "--test-files")
+    elif is_pattern(data):
+        train, test = match_pattern(data, "--data"), []
+    elif data.is_dir() and not has_days(data):
+        train, test = find_all(data), []
     else:
         days = find_days(data)
         train, test = (days[:-1], days[-1:]) if len(days) > 1 else (days, [])
@@ -201,40 +208,66 @@ def audit_files(files: AuditInput, limits: Limits, on_progress: Callable[[int], 
 
     `on_progress` hears how many rows have been seen.
     """
-    bad, num_bad, gave_up = list[BadLine](), 0, False
+    bad, skipped, gave_up = list[BadLine](), np.zeros(3, np.int64), False
     collector = ValueCollector(files.schema)
+    num_lines, lengths = dict[Path, int].fromkeys((*files.train, *files.test), 0), dict[str, NDArray[np.int64]]()
     with ThreadPoolExecutor(files.threads) as pool, closing(_read_files(files, pool, collector)) as chunks:
         audit = Audit(files.schema, pool)
         for split, source, line, chunk in chunks:
-            some = chunk.bad[: MAX_BAD_LINES - len(bad)]
+            some = chunk.rows.bad[: MAX_BAD_LINES - len(bad)]
             bad += [BadLine(source.place(line + before), wrong) for before, wrong in some]
-            num_bad += chunk.num_bad
-            audit.take(chunk.raw, split)
+            skipped += (chunk.rows.num_bad, *((chunk.bad_labels, chunk.bad_clicks) if split == "train" else (0, 0)))
+            num_lines[source.path] = num_lines.get(source.path, 0) + chunk.rows.num_lines
+            for name, counts in chunk.lengths.items() if split == "train" else ():
+                lengths[name] = lengths.get(name, 0) + counts
+            audit.take(chunk.rows.raw, split)
             if on_progress:
                 on_progress(audit.num_rows)
-            gave_up = num_bad >= GIVE_UP_LINES and audit.num_rows == 0
+            gave_up = bool(skipped[0] >= GIVE_UP_LINES) and audit.num_rows == 0
             if gave_up:
                 break
-        found = BadLines(num_bad, tuple(wrong.describe() for wrong in bad), gave_up)
-        return audit.report(limits, found, texts=collector.most_frequent(MAX_TEXTS))
+        num_bad, num_labels, num_clicks = skipped.tolist()
+        described = tuple(wrong.describe() for wrong in bad)
+        lines = BadLines(num_bad, described, gave_up, num_labels, num_clicks)
+        report = audit.report(limits, lines, texts=collector.most_frequent(MAX_TEXTS))
+    empty = () if gave_up else tuple(str(path) for path, count in num_lines.items() if count == 0)
+    return replace(report, empty_files=empty, lists=list_profiles(files.schema, lengths))
+
+
+def _segments(files: AuditInput) -> Generator[tuple[AuditedSplit, RawSource, RawSegment]]:
+    """What is read, in its order.
+
+    A file is opened when its turn comes and given back after it: unpacking one takes disk space. Those of splits are
+    open already, and stay so.
+    """
+    if files.splits is not None:
+        held_out = (*files.splits.validation, *files.splits.test)
+        yield from (("train", segment.source, segment) for segment in files.splits.train)
+        yield from (("test", segment.source, segment) for segment in held_out)
+        return
+    splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
+    for split, path in ((split, path) for split, paths in splits.items() for path in paths):
+        with closing(open_log(path, files.schema)) as source:
+            yield split, source, source.whole()
 
 
 def _read_files(
     files: AuditInput, pool: ThreadPoolExecutor, collector: ValueCollector
-) -> Generator[tuple[AuditedSplit, RawSource, int, RawChunk]]:
-    """The chunks of all files, each with its split, its file and the number of its first line.
+) -> Generator[tuple[AuditedSplit, RawSource, int, AuditChunk]]:
+    """The chunks of all segments, each with its split, its file and the number of its first line.
 
-    A file is opened when its turn comes and given back after it: unpacking one takes disk space. So the texts of its
-    string columns are looked for in the same turn.
+    The texts of string columns are looked for while a file is open.
     """
-    splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
-    for split, path in ((split, path) for split, paths in splits.items() for path in paths):
-        with closing(open_log(path, files.schema)) as source:
-            rows = source.whole()
+    num_trained = len(files.train if files.splits is None else files.splits.train)
+    with closing(_segments(files)) as segments:
+        for split, source, rows in segments:
             if split == "train":
-                collector.look_at(rows, LOOK_BYTES // len(files.train))
+                collector.look_at(rows, LOOK_BYTES // num_trained)
             line = source.line_number(rows.start)
-            with closing(read_chunks(rows, files.schema, pool, num_ahead=files.threads + 1)) as chunks:
+            with (
+                closing(ChunkReader(files.schema)) as read,
+                closing(read_parts(rows, read, pool, num_ahead=files.threads + 1)) as chunks,
+            ):
                 for chunk in chunks:
                     yield split, source, line, chunk
-                    line += chunk.num_lines
+                    line += chunk.rows.num_lines

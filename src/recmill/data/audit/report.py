@@ -1,9 +1,12 @@
 """What an audit found, as plain values, and which findings forbid training on the data."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from recmill.data.audit.profile import CategoryProfile, DenseProfile
+from recmill.data.audit.side_counts import ListProfile
 from recmill.data.audit.tally import HashTally
 from recmill.data.logs.bad_rows import FEW_LINES
 from recmill.errors import ConfigError
@@ -11,6 +14,7 @@ from recmill.observe.html import html_table
 from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy, SplitName
 
 HASHES_SHOWN = "xxh64:… is the hash of a string whose text is not in the parts of the files that were searched for it"
+_SURE = 4  # standard errors
 LEAK_AUROC = 0.95  # no honest column alone tells clicks from others so well
 
 
@@ -52,6 +56,8 @@ class BadLines:
     count: int = 0
     first: tuple[str, ...] = ()
     gave_up: bool = False  # there was nothing else, and the rest was not read
+    num_labels: int = 0  # of those in training files, how many have a label that can be read
+    num_clicks: int = 0  # and is positive
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,10 @@ class AuditReport:
     categories: tuple[CategoryProfile, ...]
     duplicate_columns: tuple[tuple[str, ...], ...]  # names of columns that are equal in every training row
     prepared: PreparedFacts | None = None
+    empty_files: tuple[str, ...] = ()
+    lists: tuple[ListProfile, ...] = ()  # columns of several values
+    training_bad_rows: BadRowPolicy | None = None  # as the settings of training say, if they are known
+    remarks: tuple[str, ...] = ()  # what was assumed
 
     @property
     def columns(self) -> tuple[DenseProfile | CategoryProfile, ...]:
@@ -125,7 +135,13 @@ class AuditReport:
         found += self._bad_reasons()
         if train.num_clicks in (0, train.num_rows):
             label = int(train.num_clicks > 0)
-            found.append(f"all {train.num_rows:,} training rows have the label {label}; there is nothing to learn")
+            other = self.bad.num_labels - self.bad.num_clicks if label else self.bad.num_clicks
+            lost = f"; {other:,} bad lines have the other label: fix them or the schema" if other else ""
+            found.append(
+                f"all {train.num_rows:,} training rows have the label {label}; there is nothing to learn{lost}"
+            )
+        elif self.limits.bad_rows == "skip" and self._are_bad_lines_biased:
+            found.append(self._tell_bias("ignoring them changes what is learnt: fix them or the schema"))
         if rows.overlap_frac > limits.max_overlap_frac:
             found.append(
                 f"{rows.overlap_frac:.2%} of the test rows have the features of a training row, more than "
@@ -155,6 +171,23 @@ class AuditReport:
         return []
 
     @property
+    def _are_bad_lines_biased(self) -> bool:
+        """Whether bad lines have one label at least twice as often as rows have it, and not by chance."""
+        count, clicks, rate = self.bad.num_labels, self.bad.num_clicks, self.train.click_rate
+        if not count or rate in (None, 0.0, 1.0):
+            return False
+        assert rate is not None
+        is_chance = abs(clicks - count * rate) < _SURE * math.sqrt(count * rate * (1 - rate)) + 1
+        return not is_chance and (clicks / count >= 2 * rate or 1 - clicks / count >= 2 * (1 - rate))
+
+    def _tell_bias(self, ending: str) -> str:
+        share = self.bad.num_clicks / self.bad.num_labels
+        return (
+            f"{share:.1%} of the {self.bad.num_labels:,} bad lines whose label can be read are positive, and "
+            f"{self.train.click_rate:.1%} of the training rows; {ending}"
+        )
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """Everything noteworthy, what forbids training on the data first."""
         return (*self.reasons, *self.notes)
@@ -168,8 +201,14 @@ class AuditReport:
         """What is worth knowing and does not forbid training."""
         train, test, rows = self.train, self.test, self.rows
         about = "" if rows.method == "exact" else "about "
+        num_lines = train.num_rows + test.num_rows + self.bad.count
+        ignored = f" of {num_lines:,}, which training ignores" if self.limits.bad_rows == "skip" else ""
         lines = {
-            f"{self.bad.count:,} bad lines": self.bad.count > 0,
+            **dict.fromkeys(self.remarks, True),
+            f"{self.bad.count:,} bad lines{ignored}": self.bad.count > 0,
+            **dict.fromkeys(self._notes_of_policy(), True),
+            **{f"{path} is empty: it has no rows": True for path in self.empty_files},
+            **{each.describe(): each.rows_cut > 0 for each in self.lists},
             f"constant in training: {', '.join(self.constant_columns)}": bool(self.constant_columns),
             **{f"equal in every training row: {', '.join(names)}": True for names in self.duplicate_columns},
             f"{about}{rows.duplicate_rows:,} training rows repeat an earlier one": rows.duplicate_rows > 0,
@@ -185,6 +224,17 @@ class AuditReport:
             ),
         }
         return tuple(line for line, applies in lines.items() if applies)
+
+    def _notes_of_policy(self) -> Iterator[str]:
+        """Where this audit and training differ about bad lines, and what fixing them would bring back."""
+        here, there = self.limits.bad_rows, self.training_bad_rows
+        if there is not None and there != here:
+            yield (
+                f"this audit takes --bad-rows {here}, and training would take data.bad_rows = {there}; "
+                f"pass --bad-rows {here} to training too, or --bad-rows {there} here"
+            )
+        if here == "fail" and self.train.num_rows and self._are_bad_lines_biased:
+            yield self._tell_bias("do not ignore them with --bad-rows skip")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -34,10 +34,10 @@ def without_suffixes(path: Path) -> str:
     return plain.stem if plain.suffix in SUFFIXES else plain.name
 
 
-def infer_schema(paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
-    """A first schema file for files of one format; those whose names tell nothing are text, or begin with an object."""
+def format_of(paths: Sequence[Path]) -> Format:
+    """The one format of some files; those whose names tell nothing are text, or begin with an object."""
     found = {format_named(path) or ("jsonl" if begins_with_object(path) else None) for path in paths}
     if len(found) > 1:
         title = next(FORMATS[known].title for known in found if known is not None)
         raise ConfigError(f"some of the files are {title} and some are not; a schema is for one format")
-    return FORMATS[found.pop() or "text"].infer(paths, name=name, label=label)
+    return found.pop() or "text"

@@ -1,7 +1,6 @@
-"""A first schema from a sample of text or Parquet: every guess is written down beside what it was guessed from."""
+"""A first schema from a sample of text or Parquet: every guess is kept beside what it was guessed from."""
 
 import csv
-import json
 import math
 import re
 from collections import Counter
@@ -9,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recmill.data.logs.infer_times import PART_NOTES, guess_time
+from recmill.data.logs.infer_times import PART_NOTES, TimeGuess, guess_time, require_time
+from recmill.data.logs.raw_format import NOTHING_ASKED, AskedColumns, Draft
 from recmill.data.text.sample_lines import lines_at_newlines, lines_by_quotes
 from recmill.errors import DataError
-from recmill.settings.columns import Schema, TimePart, schema_from_tree
-from recmill.settings.tree import Settings
+from recmill.settings.columns import TimePart, schema_from_tree
 
 SEPARATORS = ("\t", ",", ";", "|", " ")
 LABEL_NAMES = (
@@ -25,10 +24,15 @@ POSITIVE_WORDS = ("yes", "y", "true", "t", "click", "clicked", "buy", "bought", 
 MAX_SUGGESTED_ROWS = 1_000_000
 INNER_SEPARATORS = "|;,^~"
 MAX_SUGGESTED_VALUES = 32
+ALMOST_ALL_DIFFER = '; almost all differ: is it rather role = "ignored"?'
+NAMES_THE_ROW = "it names the row and says nothing of others"
 _LEAST_ROWS = 16
+_LEAST_NUMBERED = 20  # fewer rows may be numbered by chance
+_EXACT_FLOATS = 2**53  # amounts are not so large that floats mix them up
 _FEW_ODD = 0.02  # the share of texts in a column that may have been meant to be numbers
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
+_LONG_INTEGER = re.compile(r"-?[0-9]{1,40}")
 _FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEX = re.compile(r"[0-9a-fA-F]{8}")
 _NAME_OF_AN_ID = re.compile(r"(^|_)(id|code|zip)s?$|[a-z]I[dD]$", re.IGNORECASE)
@@ -57,8 +61,8 @@ class SampleTable:
         return len(self.columns[0])
 
 
-def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> str:
-    """A schema file for text that begins like these samples, one of each file, of whole lines."""
+def infer(samples: Sequence[bytes], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
+    """A schema for text that begins like these samples, one of each file, of whole lines."""
     texts = [sample.decode("utf-8", errors="replace").removeprefix("\ufeff") for sample in samples]
     if not any(text.strip("\r\n") for text in texts):
         raise DataError("there is no line to infer a schema from; give files with some")
@@ -66,7 +70,7 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
     files = [split_lines(text, separator) for text in texts]
     quoted = has_quoted_field([line for file in files for line in file], separator)
     table = read_table(files, separator, quoted)
-    guesses = with_parts(dict(zip(table.names, guess_columns(table, separator, label), strict=True)))
+    guesses = with_parts(dict(zip(table.names, guess_columns(table, separator, asked), strict=True)), asked)
     schema = schema_from_tree(
         {
             "name": name,
@@ -83,39 +87,8 @@ def infer(samples: Sequence[bytes], *, name: str, label: str | None = None) -> s
         "quoted": "some fields stand in double quotes",
         **{n: guess.note for n, guess in guesses.items()},
     }
-    preface = [f"A first guess by `recmill schema infer` from {table.num_rows:,} lines: look at every line of it."]
-    return render(schema, preface, notes)
-
-
-def render(schema: Schema, preface: Sequence[str] = (), notes: Mapping[str, str] | None = None) -> str:
-    """A schema as the TOML file that says the same, one line for each column, notes as comments."""
-    notes = notes or {}
-    lines = [f"# {line}" for line in preface]
-    for key in ("name", "format", "separator", "header", "quoted", "decimal"):
-        value = getattr(schema, key)
-        says_so_anyway = key == "header" and schema.separator  # text, of which one wants to know it
-        if value != Schema.model_fields[key].default or says_so_anyway:
-            lines.append(_noted(f"{key} = {_toml(value)}", notes.get(key)))
-    lines.append("columns = [")
-    for column in schema.columns:
-        lines.append(_noted(f"    {{ {_settings(column)} }},", notes.get(column.name)))
-    return "\n".join([*lines, "]", ""])
-
-
-def _settings(settings: Settings) -> str:
-    given = settings.model_dump(mode="json", exclude_none=True)
-    return ", ".join(f"{key} = {_toml(value)}" for key, value in given.items())
-
-
-def _noted(line: str, note: str | None) -> str:
-    return f"{line}  # {note}" if note else line
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:_}"
-    # of texts and numbers, TOML and JSON write the same, but for one character
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    preface = f"A first guess by `recmill schema infer` from {table.num_rows:,} lines: look at every line of it."
+    return Draft(schema, (preface,), notes)
 
 
 def guess_separator(texts: Sequence[str]) -> tuple[str, float]:
@@ -190,11 +163,14 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return len(set(first)) == len(first) and not any(f in column for f, column in zip(first, columns, strict=True))
 
 
-def guess_columns(table: SampleTable, separator: str, label: str | None) -> list[Guess]:
+def guess_columns(table: SampleTable, separator: str, asked: AskedColumns) -> list[Guess]:
     """Role, kind and more of every column."""
-    label_name, why = guess_label(table, label)
+    asked.refuse_unknown(table.names)
+    label_name, why = guess_label(table, asked)
     return [
-        Guess(label_settings(values) or {}, why) if name == label_name else guess_column(name, values, separator)
+        Guess(label_settings(values) or {}, why)
+        if name == label_name
+        else guess_column(name, values, separator, asked=asked)
         for name, values in zip(table.names, table.columns, strict=True)
     ]
 
@@ -210,12 +186,12 @@ def label_settings(values: Sequence[str]) -> dict[str, Any] | None:
     return None
 
 
-def with_parts(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+def with_parts(guesses: Mapping[str, Guess], asked: AskedColumns) -> dict[str, Guess]:
     """The guesses by name, and behind each time its parts; a schema has one time, so others are only their source."""
     found = dict[str, Guess]()
+    first = next((name for name, guess in guesses.items() if guess.settings["role"] == "time"), None)
     for name, guess in guesses.items():
-        has_time = any(each.settings["role"] == "time" for each in found.values())
-        is_other = has_time and guess.settings["role"] == "time"
+        is_other = guess.settings["role"] == "time" and name != (asked.time or first)
         found[name] = Guess({**guess.settings, "role": "ignored"}, guess.note) if is_other else guess
         for part in guess.parts:
             part_name = f"{name}_{part}"
@@ -226,12 +202,12 @@ def with_parts(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
     return found
 
 
-def guess_label(table: SampleTable, wanted: str | None) -> tuple[str | None, str]:
+def guess_label(table: SampleTable, asked: AskedColumns) -> tuple[str | None, str]:
     """The label's name, if there is one, and why it is it."""
-    binary = [n for n, values in zip(table.names, table.columns, strict=True) if set(values) == {"0", "1"}]
+    others, wanted = asked.are_no_label, asked.label
+    columns = {n: v for n, v in zip(table.names, table.columns, strict=True) if n not in others}
+    binary = [n for n, values in columns.items() if set(values) == {"0", "1"}]
     if wanted is not None:
-        if wanted not in table.names:
-            raise DataError(f"--label {wanted}: there is no such column; the columns are {', '.join(table.names)}")
         values = table.columns[table.names.index(wanted)]
         if label_settings(values) is None:
             shown = ", ".join(sorted(set(values) - {"0", "1"})[:3])
@@ -240,7 +216,7 @@ def guess_label(table: SampleTable, wanted: str | None) -> tuple[str | None, str
                 'what is positive, e.g. positive = ">= 4"'
             )
         return wanted, "the label, as asked for"
-    named = {n: v for n, v in zip(table.names, table.columns, strict=True) if n.lower() in LABEL_NAMES}
+    named = {n: v for n, v in columns.items() if n.lower() in LABEL_NAMES}
     for name, values in named.items():
         if len(set(values)) == 2 and (settings := label_settings(values)) is not None:
             shown = f"{settings['positive']!r} is positive" if "positive" in settings else "0 or 1"
@@ -253,37 +229,73 @@ def guess_label(table: SampleTable, wanted: str | None) -> tuple[str | None, str
     return (binary[0], "the label? the only column of 0 and 1") if binary else (None, "")
 
 
-def guess_column(name: str, values: Sequence[str], separator: str, kind: str | None = None) -> Guess:
-    """What a column other than the label may be, if its kind is known or not."""
+def guess_column(
+    name: str, values: Sequence[str], separator: str, kind: str | None = None, asked: AskedColumns = NOTHING_ASKED
+) -> Guess:
+    """What a column other than the label may be, if its kind is known or not; what was asked for comes first."""
     present = [value for value in values if value]
-    distinct, missing = len(set(present)), tell_missing(len(present), len(values))
-    if time := guess_time(name, present):
+    missing, is_category = tell_missing(len(present), len(values)), name in asked.categories
+    if name in asked.ignored:
+        return Guess({"role": "ignored"}, "ignored, as asked for")
+    if time := None if is_category else _guess_time(name, present, asked):
         settings = {"role": "time", "kind": "time", "time_format": time.time_format}
         return Guess(settings, f"{time.note}{missing}", time.parts)
-    if len(set(values)) == 1:
+    if len(set(values)) == 1 and not is_category:
         return Guess({"role": "ignored"}, f"always {values[0][:40]!r}" if present else "always empty")
     kind = kind or guess_kind(present)
-    is_amount = kind == "float" or (kind == "int" and distinct > FEW_VALUES and not _NAME_OF_AN_ID.search(name))
-    if is_amount:
-        numbers = [float(value) for value in present]
-        note = f"from {min(numbers):g} to {max(numbers):g}{missing}"
-        return Guess({"role": "dense", "kind": kind, **guess_dense_encoding(numbers)}, note)
+    if not is_category and is_amount(name, present, kind):
+        return _guess_dense(present, kind, missing)
+    guess = _guess_category(present, "string" if kind == "float" else kind, separator, missing)
+    is_row_name = len(set(present)) == len(values) > 1000 or counts_rows(values)
+    if is_row_name and not is_category and "max_values" not in guess.settings:
+        return Guess({"role": "ignored"}, f"all {len(values):,} values differ: {NAMES_THE_ROW}")
+    return Guess(guess.settings, f"a category, as asked for: {guess.note}") if is_category else guess
+
+
+def is_amount(name: str, present: Sequence[str], kind: str) -> bool:
+    """Whether numbers are amounts; few integers, and those that look like ids, are names of things."""
+    if kind != "int":
+        return kind == "float"
+    is_code = any(len(value) > 1 and value[0] == "0" for value in present)
+    is_beyond_floats = any(len(value) > 15 and abs(int(value)) >= _EXACT_FLOATS for value in present)
+    is_name = is_code or is_beyond_floats or counts_rows(present) or _NAME_OF_AN_ID.search(name)
+    return len(set(present)) > FEW_VALUES and not is_name
+
+
+def counts_rows(values: Sequence[str]) -> bool:
+    """Whether each of many values is the one above and one more."""
+    if len(values) <= _LEAST_NUMBERED or not all(_INTEGER.fullmatch(value) for value in (values[0], values[1])):
+        return False
+    return all(value == str(int(values[0]) + row) for row, value in enumerate(values))
+
+
+def _guess_time(name: str, present: Sequence[str], asked: AskedColumns) -> TimeGuess | None:
+    return require_time(name, present) if name == asked.time else guess_time(name, present)
+
+
+def _guess_dense(present: Sequence[str], kind: str, missing: str) -> Guess:
+    numbers = [float(value) for value in present]
+    note = f"from {min(numbers):g} to {max(numbers):g}{missing}"
+    if kind == "int" and len(set(present)) == len(present) > 1000:
+        note += '; all differ: if it names the row, write role = "ignored"'
+    return Guess({"role": "dense", "kind": kind, **guess_dense_encoding(numbers)}, note)
+
+
+def _guess_category(present: Sequence[str], kind: str, separator: str, missing: str) -> Guess:
+    """A table for the values of a column, one in a field or several."""
     inner = guess_inner_separator(present, separator) if kind == "string" else None
     if inner is not None:
         lists = [[part for part in value.split(inner) if part] for value in present]
         kind = guess_kind([part for parts in lists for part in parts])
         guess = guess_several(lists, "string" if kind == "float" else kind, missing)
         return Guess({**guess.settings, "inner_separator": inner}, guess.note)
-    if distinct == len(values) > 1000 and (kind != "int" or _NAME_OF_AN_ID.search(name)):
-        return Guess(
-            {"role": "ignored"}, f"all {distinct:,} values differ: it names the row and says nothing of others"
-        )
+    distinct = len(set(present))
     note = f"{distinct:,} distinct values{missing}"
     odd = [value for value in present if not _FLOAT.fullmatch(value)] if kind == "string" else []
     if 0 < len(odd) <= _FEW_ODD * len(present):
         note += f"; {1 - len(odd) / len(present):.1%} are numbers, and {odd[0][:20]!r} is none: is it a missing value?"
     if distinct > 0.9 * len(present) and len(present) > 100:
-        note += '; almost all differ: is it rather role = "ignored"?'
+        note += ALMOST_ALL_DIFFER
     return Guess({"role": "category", "kind": kind, "rows": suggest_rows(present, kind)}, note)
 
 
@@ -321,6 +333,8 @@ def guess_kind(present: Sequence[str]) -> str:
         return "hex"
     if all(_INTEGER.fullmatch(value) for value in present):
         return "int"
+    if all(_LONG_INTEGER.fullmatch(value) for value in present):
+        return "int" if all(abs(int(value)) < 2**63 for value in present) else "string"
     is_float = all(_FLOAT.fullmatch(value) and math.isfinite(float(value)) for value in present)
     return "float" if is_float else "string"
 
@@ -339,6 +353,8 @@ def suggest_rows(present: Sequence[str], kind: str) -> int:
     Values meet in a row by chance: of ten rows for each, one value in ten shares its own. A thousand rows cost little.
     """
     seen = set(present)
+    if not seen:
+        return _LEAST_ROWS
     if kind == "int" and min(map(int, seen)) >= 0 and max(map(int, seen)) <= 4 * len(seen):
         # small numbers take a row each, and the missing one its own; the sample may not hold the largest
         return max(_LEAST_ROWS, 2 * max(map(int, seen)) + 2)

@@ -6,6 +6,7 @@ from typing import Any
 
 from recmill.data.logs.infer_parquet import infer_typed
 from recmill.data.logs.json_line import Broken, Whole, parse_line, type_of
+from recmill.data.logs.raw_format import NOTHING_ASKED, AskedColumns, Draft
 from recmill.data.logs.text_file import read_head
 from recmill.data.text.reference import BadRow
 from recmill.errors import DataError
@@ -16,8 +17,8 @@ _SAMPLE_ROWS = 20_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def infer_json(paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
-    """A schema file for lines of objects like the first ones of these files."""
+def infer_json(paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
+    """A schema for lines of objects like the first ones of these files."""
     from recmill.data.logs.parquet_rows import CellType, Sample  # pyarrow is heavy
 
     rows = sample_rows(paths)
@@ -29,7 +30,7 @@ def infer_json(paths: Sequence[Path], *, name: str, label: str | None = None) ->
         read_as, is_list = _type_of_all(values)
         told = "a mixture of types" if read_as is None else read_as
         samples[key] = Sample(told, CellType(read_as, is_list), [_number(value) for value in values])
-    return infer_typed(samples, len(rows), name=name, file_format="jsonl", label=label)
+    return infer_typed(samples, len(rows), name=name, file_format="jsonl", asked=asked)
 
 
 def begins_with_object(path: Path) -> bool:

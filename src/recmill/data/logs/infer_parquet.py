@@ -12,10 +12,10 @@ from recmill.data.logs.infer import (
     guess_kind,
     guess_label,
     guess_several,
-    render,
     tell_missing,
     with_parts,
 )
+from recmill.data.logs.raw_format import NOTHING_ASKED, AskedColumns, Draft
 from recmill.errors import DataError
 from recmill.settings.columns import Format, schema_from_tree
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 20_000
 
 
-def infer_parquet(paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
-    """A schema file for files of the columns that these have."""
+def infer_parquet(paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
+    """A schema for files of the columns that these have."""
     samples = _read_samples(paths)
     num_rows = max((len(sample.values) for sample in samples.values()), default=0)
     if num_rows == 0:
         raise DataError(f"{paths[0]} has no row to infer a schema from; give files with some")
-    return infer_typed(samples, num_rows, name=name, file_format="parquet", label=label)
+    return infer_typed(samples, num_rows, name=name, file_format="parquet", asked=asked)
 
 
 def infer_typed(
-    samples: dict[str, "Sample"], num_rows: int, *, name: str, file_format: Format, label: str | None
-) -> str:
-    """A schema file for columns of these types and first values, whatever the format."""
-    label_name, why = _guess_label(samples, label)
-    guesses = with_parts(
-        {
-            name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample)
-            for name, sample in samples.items()
-        }
-    )
+    samples: dict[str, "Sample"], num_rows: int, *, name: str, file_format: Format, asked: AskedColumns
+) -> Draft:
+    """A schema for columns of these types and first values, whatever the format."""
+    asked.refuse_unknown(list(samples))
+    label_name, why = _guess_label(samples, asked)
+    guesses = {
+        name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample, asked)
+        for name, sample in samples.items()
+    }
+    guesses = with_parts(guesses, asked)
     columns = [{"name": name, **guess.settings} for name, guess in guesses.items()]
     schema = schema_from_tree({"name": name, "format": file_format, "columns": columns}, "inferred")
-    preface = [
+    preface = (
         f"A first guess by `recmill schema infer` from the types of the columns and {num_rows:,} rows: "
         "look at every line of it."
-    ]
-    return render(schema, preface, {name: guess.note for name, guess in guesses.items()})
+    )
+    return Draft(schema, (preface,), {name: guess.note for name, guess in guesses.items()})
 
 
 def _read_samples(paths: Sequence[Path]) -> dict[str, "Sample"]:
@@ -74,23 +74,33 @@ def _read_samples(paths: Sequence[Path]) -> dict[str, "Sample"]:
     return joined
 
 
-def _guess_label(samples: dict[str, "Sample"], wanted: str | None) -> tuple[str | None, str]:
+def _guess_label(samples: dict[str, "Sample"], asked: AskedColumns) -> tuple[str | None, str]:
     """Among the columns of numbers."""
     numbers = {name: s for name, s in samples.items() if s.type.read_as in ("int", "float") and not s.type.is_list}
-    if wanted in samples and wanted not in numbers:
+    wanted = asked.label
+    if wanted is not None and wanted not in numbers:
         raise DataError(f"--label {wanted}: a label is a number, 0 or 1; this column is {samples[wanted].type_name}")
     columns = [[written(value) for value in sample.values] for sample in numbers.values()]
-    return guess_label(SampleTable(list(numbers), columns, has_header=False), wanted)
+    return guess_label(SampleTable(list(numbers), columns, has_header=False), asked)
 
 
-def guess_typed(name: str, sample: "Sample") -> Guess:
+def guess_typed(name: str, sample: "Sample", asked: AskedColumns = NOTHING_ASKED) -> Guess:
     """What a column other than the label may be."""
     read_as = sample.type.read_as
+    if name in asked.ignored:
+        return Guess({"role": "ignored"}, "ignored, as asked for")
+    if name in asked.categories and read_as in (None, "float", "time"):
+        raise DataError(
+            f"--categories {name}: the column is {sample.type_name}, and a category is an integer or a string; cast it "
+            "when the file is written"
+        )
+    if name == asked.time and (read_as is None or sample.type.is_list):
+        raise DataError(f"--time {name}: the column is {sample.type_name}, which is no time; name another column")
     if read_as is None:
         return Guess({"role": "ignored"}, f"{sample.type_name} is not read; to use it, cast it to a number or a string")
     if not sample.type.is_list:
         values = [written(value) for value in sample.values]
-        guess = guess_column(name, values, "", _kind(read_as, [value for value in values if value]))
+        guess = guess_column(name, values, "", _kind(read_as, [value for value in values if value]), asked)
         is_no_time = read_as == "time" and guess.settings["role"] != "time"
         return Guess({"role": "ignored"}, "always empty, or beyond the year 9999") if is_no_time else guess
     lists = [[written(item) for item in items or () if written(item)] for items in sample.values]

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from recmill.data.text.written_times import read_time
+from recmill.data.text.written_times import WANTED, read_time
+from recmill.errors import DataError
 from recmill.settings.columns import TimeFormat, TimePart
 
 _NAME_OF_A_TIME = re.compile(r"time|date|(^|_)(ts|dt|hour|day|at)($|_)|[a-z](Ts|At|Day)$", re.IGNORECASE)
@@ -23,12 +24,25 @@ class TimeGuess(NamedTuple):
     parts: tuple[TimePart, ...]
 
 
-def guess_time(name: str, present: Sequence[str]) -> TimeGuess | None:
-    """The format that all values have, if they are times."""
+def require_time(name: str, present: Sequence[str]) -> TimeGuess:
+    """The format of a column that is said to be one of times."""
+    found = guess_time(name, present, is_named=True)
+    if found is None:
+        shown = ", ".join(repr(value[:30]) for value in sorted(set(present))[:3]) or "nothing but empty fields"
+        known = "; ".join(f"{time_format}: {WANTED[time_format]}" for time_format in _FORMATS)
+        raise DataError(
+            f"--time {name}: the column holds {shown}, and not all of it is of one format that is known ({known}), "
+            "numbers of the years 1990 to 2099; write the times so, or name another column"
+        )
+    return found._replace(note=f"the time, as asked for: {found.note}")
+
+
+def guess_time(name: str, present: Sequence[str], *, is_named: bool = False) -> TimeGuess | None:
+    """The format that all values have, if they are times; more are believed if a name says so."""
     distinct = {value.encode() for value in present}
     if not distinct:
         return None
-    is_named = _NAME_OF_A_TIME.search(name) is not None
+    is_named = is_named or _NAME_OF_A_TIME.search(name) is not None
     is_number = _NUMBER.fullmatch(present[0]) is not None
     for time_format in _FORMATS:
         if is_number == (time_format == "iso") or not (is_named or _needs_no_name(time_format, len(distinct))):

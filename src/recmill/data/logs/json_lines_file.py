@@ -18,7 +18,7 @@ from recmill.data.logs.header import open_source
 from recmill.data.logs.infer_json import infer_json
 from recmill.data.logs.json_line import JsonType, gather, guess_types, parse_line, read_values
 from recmill.data.logs.parquet_file import DecodedRows
-from recmill.data.logs.raw_format import MAX_BAD_LINES, RawChunk, empty_raw
+from recmill.data.logs.raw_format import MAX_BAD_LINES, NOTHING_ASKED, AskedColumns, Draft, RawChunk, empty_raw
 from recmill.data.logs.text_file import Segment, Source
 from recmill.data.text.cells import compile_cells, explain_cell, read_cells
 from recmill.data.text.kernel import count_lines
@@ -152,9 +152,9 @@ class JsonLinesFormat:
         _refuse_other_names(source, schema)
         return source
 
-    def infer(self, paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
+    def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
         """A schema file guessed from the first lines of the files."""
-        return infer_json(paths, name=name, label=label)
+        return infer_json(paths, name=name, asked=asked)
 
     def compile(self, _schema: Schema) -> None:
         """Have the kernels compiled, or loaded from their cache; they are the same for every schema."""

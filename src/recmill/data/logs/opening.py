@@ -41,14 +41,14 @@ def open_splits(data: DataConfig) -> Splits:
     refuse_lost_input(data_dir)
     open_one = partial(open_log, schema=data.schema_of_rows)
     if data.test_after_days is not None:
-        paths = _training_paths(data)
+        paths = training_paths(data)
         num_before = count_before(paths, data.schema_of_rows, data.test_after_days, "")
         return split_at([open_one(path).whole() for path in paths], num_before, str(data.test_after))
     if data.has_holdout:
         if data.schema_of_rows.of_role("time") and data.split != "order":
             way_out = ', or set data.split = "order" to cut them as they are'
-            count_before(_training_paths(data), data.schema_of_rows, 0.0, way_out)
-        segments = [open_one(path).whole() for path in _training_paths(data)]
+            count_before(training_paths(data), data.schema_of_rows, 0.0, way_out)
+        segments = [open_one(path).whole() for path in training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
     if data_dir.is_file() or is_pattern(data_dir):
         told = "is a file" if data_dir.is_file() else "is a pattern of files"
@@ -70,7 +70,14 @@ def open_splits(data: DataConfig) -> Splits:
     return Splits(train, validation, test)
 
 
-def _training_paths(data: DataConfig) -> list[Path]:
+def paths_of(data: DataConfig) -> list[Path]:
+    """All files that the settings name."""
+    named = (("data.validation_files", data.validation_files), ("data.test_files", data.test_files))
+    others = [path for setting, patterns in named for path in find_files(Path(data.dir), patterns, setting)]
+    return [*training_paths(data), *others]
+
+
+def training_paths(data: DataConfig) -> list[Path]:
     """The one file, those that a pattern matches, those named in a directory, its days, or else all of its files."""
     data_dir = Path(data.dir)
     if data_dir.is_file():

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.logs.infer_parquet import infer_parquet
-from recmill.data.logs.raw_format import MAX_BAD_LINES, RawChunk
+from recmill.data.logs.raw_format import MAX_BAD_LINES, NOTHING_ASKED, AskedColumns, Draft, RawChunk
 from recmill.data.text.cells import compile_cells, explain_cell, read_cells
 from recmill.data.text.fields import RawColumns
 from recmill.data.text.reference import BadRow
@@ -232,9 +232,9 @@ class ParquetFormat:
         """The file, with its columns checked against the schema."""
         return ParquetSource(path, schema)
 
-    def infer(self, paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
+    def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
         """A schema file guessed from the types and the first rows of the files."""
-        return infer_parquet(paths, name=name, label=label)
+        return infer_parquet(paths, name=name, asked=asked)
 
     def compile(self, _schema: Schema) -> None:
         """Have the kernels compiled, or loaded from their cache; they are the same for every schema."""

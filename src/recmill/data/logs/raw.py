@@ -37,7 +37,14 @@ def read_chunks(
     segment: RawSegment, schema: Schema, pool: ThreadPoolExecutor, *, num_ahead: int
 ) -> Generator[RawChunk]:
     """The chunks of a segment in their order, at most `num_ahead` of them in memory or in the making."""
-    yield from read_ahead((partial(read_raw, part, schema) for part in segment.cut(CHUNK_BYTES)), pool, num_ahead)
+    yield from read_parts(segment, partial(read_raw, schema=schema), pool, num_ahead=num_ahead)
+
+
+def read_parts(
+    segment: RawSegment, read: Callable[[RawSegment], T], pool: ThreadPoolExecutor, *, num_ahead: int
+) -> Generator[T]:
+    """The same of whatever is made of a part of a segment."""
+    yield from read_ahead((partial(read, part) for part in segment.cut(CHUNK_BYTES)), pool, num_ahead)
 
 
 def read_ahead(tasks: Iterable[Callable[[], T]], pool: ThreadPoolExecutor, num_ahead: int) -> Generator[T]:

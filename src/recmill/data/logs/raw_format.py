@@ -3,15 +3,18 @@
 A format is one file that has these three things, and one line of the table in `formats.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import combinations
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from recmill.data.text.fields import RawColumns
 from recmill.data.text.reference import BadRow
+from recmill.errors import ConfigError, DataError
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
 
@@ -109,6 +112,54 @@ class RawChunk:
         return self.num_lines - len(self.raw.labels)
 
 
+@dataclass(frozen=True)
+class AskedColumns:
+    """What a user says of columns when a schema is inferred; it comes before every guess."""
+
+    label: str | None = None
+    time: str | None = None
+    ignored: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for (first, names), (second, others) in combinations(self._by_option.items(), 2):
+            for name in names:
+                if name in others:
+                    raise ConfigError(f"{first} {name} and {second} {name} contradict each other; leave out one")
+
+    @property
+    def _by_option(self) -> dict[str, tuple[str, ...]]:
+        single = {"--label": self.label, "--time": self.time}
+        given = {option: () if name is None else (name,) for option, name in single.items()}
+        return {**given, "--ignore": self.ignored, "--categories": self.categories}
+
+    def refuse_unknown(self, columns: Sequence[str]) -> None:
+        """Complain about a name that no column has."""
+        for option, names in self._by_option.items():
+            for name in names:
+                if name not in columns:
+                    near = get_close_matches(name, columns, n=1)
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    told = f"there is no such column; the columns are {', '.join(columns)}"
+                    raise DataError(f"{option} {name}: {told}{hint}")
+
+    @property
+    def are_no_label(self) -> tuple[str, ...]:
+        """The columns that are said to be something else than the label."""
+        return (*self.ignored, *self.categories, *(() if self.time is None else (self.time,)))
+
+
+NOTHING_ASKED = AskedColumns()
+
+
+class Draft(NamedTuple):
+    """A schema that was guessed, what to say above it, and what each line of it was guessed from."""
+
+    schema: Schema
+    preface: tuple[str, ...]
+    notes: Mapping[str, str]
+
+
 S_contra = TypeVar("S_contra", bound=RawSegment, contravariant=True)
 
 
@@ -133,8 +184,8 @@ class RawFormat(Protocol[S_contra]):
     def open(self, path: Path, schema: Schema) -> RawSource:
         """A file, checked against the schema as far as can be told without reading its rows."""
 
-    def infer(self, paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
-        """A first schema file for files like these."""
+    def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
+        """A first schema for files like these, from a sample of them."""
 
     def compile(self, schema: Schema, /) -> None:
         """Have the kernels compiled, or loaded from their cache, before anyone waits for rows."""

@@ -30,7 +30,7 @@ _FAR_BYTES = 64 << 20
 _MADV_POPULATE_READ = 22  # which Python's mmap does not name
 _SAMPLE_BYTES = 1 << 20
 _STEP_BYTES = 1 << 20
-# Asked for a byte of a file it has in memory, the system maps up to so much around it at once.
+# AskedColumns for a byte of a file it has in memory, the system maps up to so much around it at once.
 _MAPPED_AROUND_BYTES = 2 << 20
 
 

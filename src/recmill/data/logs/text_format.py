@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recmill.data.logs.header import open_source
 from recmill.data.logs.infer import infer
-from recmill.data.logs.raw_format import MAX_BAD_LINES, RawChunk, empty_raw
+from recmill.data.logs.raw_format import MAX_BAD_LINES, NOTHING_ASKED, AskedColumns, Draft, RawChunk, empty_raw
 from recmill.data.logs.text_file import Segment, Source, read_head
 from recmill.data.text.fields import RawColumns, Workspace
 from recmill.data.text.kernel import FULL, ODD_LINE, WORKSPACE_ROWS, Layout, count_lines, new_workspace, parse_rows
@@ -105,14 +105,14 @@ class TextFormat:
         """The file; its rows begin behind the header, if there is one."""
         return open_source(path, schema)
 
-    def infer(self, paths: Sequence[Path], *, name: str, label: str | None = None) -> str:
+    def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
         """A schema file guessed from the first lines of the files."""
         samples, room = list[bytes](), _SAMPLE_BYTES
         for path in paths:
             if room > 0:
                 samples.append(read_head(path, room))
                 room -= len(samples[-1])
-        return infer(samples, name=name, label=label)
+        return infer(samples, name=name, asked=asked)
 
     def compile(self, schema: Schema) -> None:
         """Have the kernels compiled, or loaded from their cache."""

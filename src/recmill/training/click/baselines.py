@@ -107,7 +107,8 @@ def compare_rows(
             kept.append(block)
             num_kept += len(block)
     logistic = {**of_logistic.result().as_dict(), "trained_rows": baselines.num_rows, "passes": baselines.passes}
-    measured = {CONSTANT: of_constant.result().as_dict(), LOGISTIC: logistic}
+    constant = {**of_constant.result().as_dict(), "trained_rows": baselines.num_rows, "rate": baselines.click_rate}
+    measured = {CONSTANT: constant, LOGISTIC: logistic}
     rows = np.concatenate(kept) if kept else np.empty((0, 3), np.float32)
     found: dict[str, dict[str, Any]] = {"baselines": measured, "differences": _differences(rows, constant_logit)}
     best = known_best(config.data, num_kept) if num_kept <= _MAX_PAIRED_ROWS else None

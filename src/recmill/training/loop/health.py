@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
+from recmill.data.prepared.manifest import read_rows_manifest
+from recmill.files import has_manifest
 from recmill.settings.families import AnyConfig
 
 # How far the mean prediction may be from the mean label, beside three standard errors of the number of clicks.
@@ -15,8 +18,9 @@ _FEW_ROWS = 200
 def find_warnings(results: Mapping[str, Any], config: AnyConfig) -> list[str]:
     """All that a user should know before believing the numbers of a run."""
     found = list(_of_run(results, config))
-    found += _of_clicks(results) if "auroc" in results["test"] else _of_rankings(results)
-    return found
+    if "auroc" not in results["test"]:
+        return [*found, *_of_rankings(results)]
+    return [*found, *_of_training_labels(results, config), *_of_clicks(results)]
 
 
 def _of_run(results: Mapping[str, Any], config: AnyConfig) -> Iterator[str]:
@@ -31,6 +35,27 @@ def _of_run(results: Mapping[str, Any], config: AnyConfig) -> Iterator[str]:
             f"{results['skipped_rows']:,} lines were ignored as bad and {results['rows']:,} trained on: the schema may "
             "not be that of the file; look at `recmill audit`"
         )
+
+
+def _of_training_labels(results: Mapping[str, Any], config: AnyConfig) -> Iterator[str]:
+    """Of one class there is nothing to learn, and lines that were ignored may have been all of the other."""
+    constant = results.get("baselines", {}).get("click_rate", {})
+    if constant.get("rate") not in (0.0, 1.0) or not constant.get("trained_rows"):
+        return
+    num_skipped = results["skipped_rows"] or _skipped_by_preparation(config)
+    cause = (
+        f"{num_skipped:,} lines were ignored as bad and are the likely cause: look at them with `recmill audit`, and "
+        "fix them or the schema"
+        if num_skipped
+        else "look at the label with `recmill audit`"
+    )
+    yield f"all training rows have the label {constant['rate']:.0f}, so that there is nothing to learn; {cause}"
+
+
+def _skipped_by_preparation(config: AnyConfig) -> int:
+    """How many lines were ignored when the rows were prepared, if they were."""
+    directory = Path(config.data.dir)
+    return int(read_rows_manifest(directory).get("skipped_rows") or 0) if has_manifest(directory) else 0
 
 
 def _of_clicks(results: Mapping[str, Any]) -> Iterator[str]:
