@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from recmill.errors import ConfigError
 from recmill.settings.labels import LabelRule, Positive, label_rule
@@ -188,6 +188,7 @@ class Schema(Settings):
     quoted: bool = Field(default=False, description="Fields may stand in double quotes.")
     decimal: Literal[".", ","] = Field(default=".", description="Of text: what stands before the decimals of a float.")
     columns: tuple[Column, ...] = Field(description="The fields of a line, in their order; and parts of times.")
+    _origin: str | None = PrivateAttr(default=None)  # for messages only: no setting, and not kept with a run
 
     def problems(self) -> Iterator[str]:
         """What no file can satisfy."""
@@ -240,6 +241,11 @@ class Schema(Settings):
 
     def __str__(self) -> str:
         return f"schema {self.name}"
+
+    @property
+    def origin(self) -> str | None:
+        """The file that it was read from, if it was."""
+        return self._origin
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -337,4 +343,6 @@ def read_schema(path: Path) -> Schema:
         raise ConfigError(
             f"there is no schema file {path}; write a first one with `recmill schema infer FILE --out {path}`"
         )
-    return schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))
+    schema = schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))
+    schema._origin = str(path)
+    return schema

@@ -64,7 +64,7 @@ def test_files_follow_each_other_and_lines_without_a_time_go_with_the_one_above(
 
 def test_the_first_line_out_of_order_is_named(tmp_path: Path) -> None:
     path = _write(tmp_path / "rows.csv", [*DAYS[:9], DAYS[3], *DAYS[9:]])
-    with pytest.raises(DataError, match=r"rows.csv:10: its when is before .*sort the files by when$"):
+    with pytest.raises(DataError, match=r"rows.csv:10: its when is before .*; sort the files first, with `recmill"):
         open_splits(_config(path, test_after="2024-05-21"))
     with pytest.raises(DataError, match=r'rows.csv:10: .*, or set data.split = "order" to cut them as they are$'):
         open_splits(_config(path, holdout_frac=0.2))

@@ -1,18 +1,17 @@
 """The files that the settings name, opened: which lines are for training, validation and test."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 
-from recmill.data.logs.formats import FORMATS, format_named
+from recmill.data.logs.formats import FORMATS, format_named, without_suffixes
 from recmill.data.logs.raw_format import RawSource
 from recmill.data.logs.split import (
     Splits,
-    find_all,
     find_days,
     find_files,
-    has_days,
+    find_rows,
     is_pattern,
-    match_pattern,
     split_at,
     split_by_day,
     split_tail,
@@ -20,6 +19,7 @@ from recmill.data.logs.split import (
 from recmill.data.logs.stdin_file import refuse_lost_input
 from recmill.data.logs.time_order import count_before
 from recmill.errors import ConfigError
+from recmill.files import STDIN
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
 
@@ -42,11 +42,11 @@ def open_splits(data: DataConfig) -> Splits:
     open_one = partial(open_log, schema=data.schema_of_rows)
     if data.test_after_days is not None:
         paths = _training_paths(data)
-        num_before = count_before(paths, data.schema_of_rows, data.test_after_days, "")
+        num_before = count_before(paths, data.schema_of_rows, data.test_after_days, _way_out(data))
         return split_at([open_one(path).whole() for path in paths], num_before, str(data.test_after))
     if data.has_holdout:
         if data.schema_of_rows.of_role("time") and data.split != "order":
-            way_out = ', or set data.split = "order" to cut them as they are'
+            way_out = f'{_way_out(data)}, or set data.split = "order" to cut them as they are'
             count_before(_training_paths(data), data.schema_of_rows, 0.0, way_out)
         segments = [open_one(path).whole() for path in _training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
@@ -73,10 +73,22 @@ def open_splits(data: DataConfig) -> Splits:
 def _training_paths(data: DataConfig) -> list[Path]:
     """The one file, those that a pattern matches, those named in a directory, its days, or else all of its files."""
     data_dir = Path(data.dir)
-    if data_dir.is_file():
-        return [data_dir]
-    if is_pattern(data_dir):
-        return match_pattern(data_dir, "data.dir")
-    if data.train_files:
+    if data.train_files and not data_dir.is_file() and not is_pattern(data_dir):
         return find_files(data_dir, data.train_files, "data.train_files")
-    return find_days(data_dir) if has_days(data_dir) or not data_dir.is_dir() else find_all(data_dir)
+    return find_rows(data_dir, "data.dir")
+
+
+def sort_command(data: DataConfig) -> str:
+    """The command that sorts the training files by their times."""
+    data_dir, named = Path(data.dir), data.row_schema
+    files = [str(data_dir)] if str(data_dir) != STDIN else ["-"]
+    if data.train_files and data_dir.is_dir():
+        files = [str(data_dir / pattern) for pattern in data.train_files]
+    stem = "rows" if is_pattern(data_dir) or files == ["-"] else without_suffixes(data_dir).partition(".")[0]
+    out = data_dir.parent / f"{stem}-sorted" if files != ["-"] else Path(f"{stem}-sorted")
+    schema = named if isinstance(named, str) else named.origin or "SCHEMA.toml"
+    return f"recmill sort {shlex.join(files)} --schema {shlex.quote(schema)} --out {shlex.quote(str(out))}"
+
+
+def _way_out(data: DataConfig) -> str:
+    return f"sort the files first, with `{sort_command(data)}`, and give its directory as --data"

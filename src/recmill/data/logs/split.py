@@ -10,6 +10,7 @@ from recmill.data.logs.formats import SUFFIXES, without_suffixes
 from recmill.data.logs.raw_format import RawSegment, RawSource
 from recmill.data.logs.text_file import Source
 from recmill.errors import DataError
+from recmill.files import STDIN
 from recmill.settings.data import SPLIT_NAMES, FirstHalf, SplitName
 
 _DAY = re.compile(r"day_(\d+)")
@@ -81,6 +82,15 @@ def find_all(data_dir: Path) -> list[Path]:
     if not found:
         raise DataError(f"{data_dir} holds no file of rows")
     return found
+
+
+def find_rows(path: Path, setting: str) -> list[Path]:
+    """The one file, those that a pattern matches, the days of a directory, or else all of its files."""
+    if path.is_file() or str(path) == STDIN:
+        return [path]
+    if is_pattern(path):
+        return match_pattern(path, setting)
+    return find_days(path) if has_days(path) or not path.is_dir() else find_all(path)
 
 
 def is_pattern(path: Path) -> bool:
