@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from recmill.errors import ConfigError
 from recmill.settings.labels import LabelRule, Positive, label_rule
@@ -41,6 +41,7 @@ PART_ROWS: dict[TimePart, int] = {"hour": 25, "weekday": 8, "day": 33, "month": 
 FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 # Keys that columns did not always have: left out of hashes where they say nothing, so that old checkpoints fit.
 _YOUNGER_KEYS = ("positive", "time_format", "source", "part")
+_READ_FROM: dict[str, str] = {}  # schemas as JSON, and their files: settings hold the content of a schema only
 
 
 class Column(Settings):
@@ -188,7 +189,6 @@ class Schema(Settings):
     quoted: bool = Field(default=False, description="Fields may stand in double quotes.")
     decimal: Literal[".", ","] = Field(default=".", description="Of text: what stands before the decimals of a float.")
     columns: tuple[Column, ...] = Field(description="The fields of a line, in their order; and parts of times.")
-    _origin: str | None = PrivateAttr(default=None)  # for messages only: no setting, and not kept with a run
 
     def problems(self) -> Iterator[str]:
         """What no file can satisfy."""
@@ -244,8 +244,8 @@ class Schema(Settings):
 
     @property
     def origin(self) -> str | None:
-        """The file that it was read from, if it was."""
-        return self._origin
+        """A file with this content that was read by this process, if one was; for messages."""
+        return _READ_FROM.get(self.model_dump_json())
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -344,5 +344,5 @@ def read_schema(path: Path) -> Schema:
             f"there is no schema file {path}; write a first one with `recmill schema infer FILE --out {path}`"
         )
     schema = schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))
-    schema._origin = str(path)
+    _READ_FROM[schema.model_dump_json()] = str(path)
     return schema

@@ -1,8 +1,12 @@
 """The files that the settings name, opened: which lines are for training, validation and test."""
 
 import shlex
+from collections.abc import Sequence
 from functools import partial
+from math import floor, inf
 from pathlib import Path
+
+import numpy as np
 
 from recmill.data.logs.formats import FORMATS, format_named, without_suffixes
 from recmill.data.logs.raw_format import RawSource
@@ -17,8 +21,8 @@ from recmill.data.logs.split import (
     split_tail,
 )
 from recmill.data.logs.stdin_file import refuse_lost_input
-from recmill.data.logs.time_order import count_before
-from recmill.errors import ConfigError
+from recmill.data.logs.time_order import count_before, last_time
+from recmill.errors import ConfigError, DataError
 from recmill.files import STDIN
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
@@ -40,15 +44,16 @@ def open_splits(data: DataConfig) -> Splits:
     data_dir = Path(data.dir)
     refuse_lost_input(data_dir)
     open_one = partial(open_log, schema=data.schema_of_rows)
-    if data.test_after_days is not None:
-        paths = _training_paths(data)
-        num_before = count_before(paths, data.schema_of_rows, data.test_after_days, _way_out(data))
-        return split_at([open_one(path).whole() for path in paths], num_before, str(data.test_after))
+    if data.is_by_time:
+        paths = training_paths(data)
+        moment, told = _test_begin(data, paths)
+        num_before = count_before(paths, data.schema_of_rows, moment, _way_out(data))
+        return split_at([open_one(path).whole() for path in paths], num_before, told)
     if data.has_holdout:
         if data.schema_of_rows.of_role("time") and data.split != "order":
             way_out = f'{_way_out(data)}, or set data.split = "order" to cut them as they are'
-            count_before(_training_paths(data), data.schema_of_rows, 0.0, way_out)
-        segments = [open_one(path).whole() for path in _training_paths(data)]
+            count_before(training_paths(data), data.schema_of_rows, 0.0, way_out)
+        segments = [open_one(path).whole() for path in training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
     if data_dir.is_file() or is_pattern(data_dir):
         told = "is a file" if data_dir.is_file() else "is a pattern of files"
@@ -70,7 +75,22 @@ def open_splits(data: DataConfig) -> Splits:
     return Splits(train, validation, test)
 
 
-def _training_paths(data: DataConfig) -> list[Path]:
+def _test_begin(data: DataConfig, paths: Sequence[Path]) -> tuple[float, str]:
+    """The moment at which the test begins, in days since 1970; and the setting that says so, for messages."""
+    if data.test_after_days is not None:
+        return data.test_after_days, f"data.test_after = {data.test_after!r}"
+    assert data.holdout_days is not None
+    last = last_time(paths, data.schema_of_rows, _way_out(data))
+    told = f"data.holdout_days = {data.holdout_days}"
+    if last == -inf:
+        name = data.schema_of_rows.of_role("time")[0].name
+        raise DataError(f"{told}: no line of {paths[0]} has a {name}; does the schema fit, and its time_format?")
+    begin = floor(last) + 1 - data.holdout_days  # midnight: the last day counts, however short it is
+    date = np.datetime_as_string(np.datetime64(begin, "D"))
+    return float(begin), f"{told} (the test begins on {date}, UTC)"
+
+
+def training_paths(data: DataConfig) -> list[Path]:
     """The one file, those that a pattern matches, those named in a directory, its days, or else all of its files."""
     data_dir = Path(data.dir)
     if data.train_files and not data_dir.is_file() and not is_pattern(data_dir):

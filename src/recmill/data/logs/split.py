@@ -155,12 +155,12 @@ def split_tail(
     return Splits(train, validation, test, first_half)
 
 
-def split_at(segments: Sequence[RawSegment], num_before: int, moment: str) -> Splits:
+def split_at(segments: Sequence[RawSegment], num_before: int, setting: str) -> Splits:
     """The first so many lines train, but for the last tenth of them, which validates; the others test."""
     total = sum(segment.count_rows() for segment in segments)
     if num_before < 2 or num_before >= total:
         raise DataError(
-            f"data.test_after = {moment!r}: {num_before} of {total} lines are before it; training and validation need "
+            f"{setting}: {num_before} of {total} lines are before it; training and validation need "
             "two lines before, and the test one after it"
         )
     before, test = _cut(segments, num_before)

@@ -16,6 +16,10 @@ from recmill.settings.columns import Column, Schema
 _CHUNK_BYTES = 8 << 20
 
 
+class OutOfOrder(DataError):
+    """A line is earlier than one above it."""
+
+
 class KeyReader:
     """The keys of lines, read in the order of the files: days since 1970 of a time, or a number as it is.
 
@@ -58,7 +62,7 @@ def read_times(paths: Sequence[Path], schema: Schema, way_out: str) -> Iterator[
                 behind = np.flatnonzero(days < np.concatenate([[before], days[:-1]]))
                 if len(behind):
                     line = source.line_number(part.start) + int(behind[0])
-                    raise DataError(
+                    raise OutOfOrder(
                         f"{source.place(line)}: its {reader.column.name} is before that of a line above, and later "
                         f"lines are for validation and test; {way_out}"
                     )
