@@ -17,7 +17,7 @@ CategoryTransform = Literal["modulo", "hash", "xxhash64"]
 MissingCategory = Literal["own_row", "last_row", "value_zero"]
 Format = Literal["text", "parquet", "jsonl"]
 TimeFormat = Literal["iso", "epoch_s", "epoch_ms", "YYMMDDHH", "YYYYMMDD"]
-TimePart = Literal["hour", "weekday", "day", "month", "days"]
+TimePart = Literal["hour", "weekday", "day", "month", "days", "age"]
 
 # The roles and kinds that go together.
 ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
@@ -36,6 +36,7 @@ ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
     ("ignored", "time"),
 )
 MAX_VALUES = 1024
+DENSE_PARTS: tuple[TimePart, ...] = ("days", "age")  # of times; the others are categories
 # Of a part of a time that is a category: rows for the numbers from 0 to the largest, and one for missing values.
 PART_ROWS: dict[TimePart, int] = {"hour": 25, "weekday": 8, "day": 33, "month": 14}
 FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
@@ -71,15 +72,15 @@ class Column(Settings):
     )
     time_format: TimeFormat | None = Field(default=None, description="Of kind time: how it is written; iso by default.")
     source: str | None = Field(default=None, description="The column of kind time that this one is a part of.")
-    part: TimePart | None = Field(default=None, description="Which part of its source: a category, or days (dense).")
+    part: TimePart | None = Field(default=None, description="Which part of its source; days and age are dense.")
 
     def model_post_init(self, context: object) -> None:
         """Fill in what follows from the rest, then reject contradictions."""
         if self.kind == "time" and self.time_format is None:
             self.__dict__["time_format"] = "iso"
         if self.part is not None and self.kind is None:
-            self.__dict__["kind"] = "float" if self.part == "days" else "int"
-        if self.part is not None and self.part != "days" and self.rows is None:
+            self.__dict__["kind"] = "float" if self.part in DENSE_PARTS else "int"
+        if self.part is not None and self.part not in DENSE_PARTS and self.rows is None:
             self.__dict__["rows"] = PART_ROWS[self.part]
         super().model_post_init(context)
 
@@ -109,7 +110,7 @@ class Column(Settings):
             yield f"column {self.name}: {given} = {getattr(self, given)!r} needs {other}, too"
         if self.part is None:
             return
-        role, kind = ("dense", "float") if self.part == "days" else ("category", "int")
+        role, kind = ("dense", "float") if self.part in DENSE_PARTS else ("category", "int")
         if (self.role, self.kind) != (role, kind):
             yield (
                 f"column {self.name}: part = {self.part!r} is a {role} column of kind {kind}, and not a {self.role} of "
@@ -216,6 +217,11 @@ class Schema(Settings):
             if column.source is not None and column.source not in times:
                 known = f"columns of kind time are {', '.join(times)}" if times else 'no column has kind = "time"'
                 yield f"schema {self.name}: column {column.name} has source = {column.source!r}; {known}"
+            if column.part == "age" and (not self.of_role("time") or column.source == self.of_role("time")[0].name):
+                yield (
+                    f'schema {self.name}: column {column.name} has part = "age", the days from {column.source} to the '
+                    'time of the row; give another column role = "time" and kind = "time"'
+                )
 
     def _problems_of_format(self) -> Iterator[str]:
         if self.format != "text":
