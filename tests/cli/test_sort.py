@@ -34,6 +34,10 @@ def test_the_error_of_an_unsorted_file_names_the_command_that_sorts_it(
     told = capsys.readouterr().out
     assert "my log-sorted: 30 rows in 1 file in the order of seen, " in told
     assert "1 lines have no seen that can be read" in told
+    audit = re.search(r"`recmill (audit .*?)`", told)
+    assert audit is not None
+    assert main(shlex.split(audit[1])) in (0, 2)
+    assert "no files" not in capsys.readouterr().err
     assert main(shlex.split(command[1])) == 2
     assert "is not empty" in capsys.readouterr().err
     assert main(["prepare", "--data", str(tmp_path / "my log-sorted"), "--out", str(tmp_path / "rows"), *words]) == 0

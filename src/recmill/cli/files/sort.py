@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if done.num_keyless:
         print(
             f"{done.num_keyless:,} lines have no {done.column} that can be read; each stays behind the line above "
-            f"(`recmill audit --data {shlex.quote(str(args.out))} --schema {shlex.quote(args.schema)}` names bad lines)"
+            f"(`recmill audit --data {shlex.quote(str(args.out))} --files 'part_*' --schema {shlex.quote(args.schema)}` "
+            "names bad lines)"
         )
     return 0
