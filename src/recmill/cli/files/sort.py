@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
         f"{done.num_rows / seconds:,.0f} rows/s"
     )
     if done.num_keyless:
+        audit = ["recmill", "audit", "--data", str(args.out), "--files", "part_*", "--schema", args.schema]
         print(
             f"{done.num_keyless:,} lines have no {done.column} that can be read; each stays behind the line above "
-            f"(`recmill audit --data {shlex.quote(str(args.out))} --files 'part_*' --schema {shlex.quote(args.schema)}` "
-            "names bad lines)"
+            f"(`{shlex.join(audit)}` names bad lines)"
         )
     return 0
