@@ -91,7 +91,7 @@ GUESTS = {
     "polars": ("data/events/interactions.py", "data/synthetic/tables.py", "api/run.py", "serve/frames.py"),
     "pyarrow": (
         *("data/events/arrow.py", "data/logs/json_arrow.py", "data/logs/parquet_rows.py", "data/prepared/parquet.py"),
-        *("data/values/values_file.py", "serve/table_file.py"),
+        *("data/values/values_file.py", "data/logs/sorting/tables.py", "serve/table_file.py"),
     ),
     "tensorboard": ("observe/record.py",),
     "numba": (

@@ -108,7 +108,7 @@ def test_a_row_of_weight_2_counts_as_two_rows(are_coarse: bool) -> None:
         weights = random.integers(0, 4, len(p)).astype(np.float32)
         groups = random.integers(0, 30, len(p))
         times = weights.astype(int)
-        many_p, many_clicks, many_groups = (np.repeat(each, times) for each in (p, clicks, groups))
+        many_p, many_clicks, many_groups = np.repeat(p, times), np.repeat(clicks, times), np.repeat(groups, times)
         found, many = slice_metrics(p, p, clicks, weights), slice_metrics(many_p, many_p, many_clicks)
         for name in ("auroc", "logloss", "calibration"):
             assert getattr(found, name).value == pytest.approx(getattr(many, name).value, abs=1e-9), name

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from recmill.api.audit import audit
     from recmill.api.calibrate import Calibrated, calibrate
-    from recmill.api.data import prepare, prepare_events, synth
+    from recmill.api.data import prepare, prepare_events, sort, synth
     from recmill.api.evaluate import Evaluated, evaluate
     from recmill.api.plan import RunPlan, plan
     from recmill.api.predict import predict, recommend
@@ -61,6 +61,7 @@ _HOME = {
     "prepare": "recmill.api.data",
     "prepare_events": "recmill.api.data",
     "recommend": "recmill.api.predict",
+    "sort": "recmill.api.data",
     "synth": "recmill.api.data",
     "train": "recmill.api.train",
 }
@@ -95,6 +96,7 @@ __all__ = [
     "prepare",
     "prepare_events",
     "recommend",
+    "sort",
     "synth",
     "train",
 ]

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import recmill as rm
+from recmill.cli.main import main
 from recmill.errors import ConfigError, DataError, RunError
 from recmill.recipes.auto import choose
 
@@ -128,6 +129,13 @@ def test_times_become_features_of_training_and_prediction(tmp_path: Path) -> Non
     )
     moment = (np.datetime64("2023-12-20") - np.datetime64("1970-01-01")) / np.timedelta64(1, "s")
     assert by_time.results.test.num_rows == int((seconds >= moment).sum())
+    last_days = rm.train(
+        "auto",
+        data=tmp_path / "rows.csv",
+        run=tmp_path / "last-days",
+        overrides={"stop.max_epochs": 1, "data.holdout_days": 3},
+    )
+    assert last_days.results.test.num_rows == int((seconds // 86400 > seconds[-1] // 86400 - 3).sum())
 
 
 def test_a_column_of_0_and_1_that_is_not_called_a_label_is_not_taken_for_one(tmp_path: Path) -> None:
@@ -153,3 +161,29 @@ def test_several_processes_are_rejected_before_anything_is_written(shop: Path, t
     with pytest.raises(ConfigError, match="recipe auto trains in one process, and this run has 2"):
         rm.train("auto", data=shop, run=tmp_path / "run", procs=2)
     assert not (tmp_path / "run").exists()
+
+
+def test_rows_in_any_order_train_the_model_of_the_sorted_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = np.random.default_rng(5)
+    seconds = 1_700_000_000 + draw.integers(0, 40 * 86400, 3_000)
+    frame = pl.DataFrame(
+        {
+            "seen": pl.Series(seconds * 1000, dtype=pl.Int64).cast(pl.Datetime("ms")),
+            "price": draw.random(3_000).round(3),
+            "clicked": draw.integers(0, 2, 3_000),
+        }
+    )
+    frame.write_csv(tmp_path / "any.csv")
+    frame.sort("seen", maintain_order=True).write_csv(tmp_path / "sorted.csv")
+    for changes in ({}, {"data.holdout_days": 4}):
+        runs = [
+            rm.train("auto", data=tmp_path / f"{name}.csv", run=tmp_path / f"{name}{len(changes)}", overrides=each)
+            for name, each in (("any", {**SHORT, **changes}), ("sorted", {**SHORT, **changes}))
+        ]
+        assert runs[0].results.test == runs[1].results.test
+        assert not list(runs[0].dir.glob(".sorted*"))
+    words = ["train", "auto", "--data", str(tmp_path / "any.csv"), "--run", str(tmp_path / "told"), "--test-days", "4"]
+    assert main([*words, "--set", "stop.max_epochs=1"]) == 0
+    assert "auto: prepare.sort = seen: the 3,000 rows are not in the order of their times" in capsys.readouterr().err

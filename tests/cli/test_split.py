@@ -31,3 +31,26 @@ def test_a_short_log_is_a_user_error_that_says_how_short(tmp_path: Path, capsys:
     assert "has 3 lines; 2 parts of 2 rows need 4: lower --parts or --rows (at most 1 rows in 2 parts)" in told
     assert told.count("\n") == 1
     assert not (tmp_path / "days").exists()
+
+
+def test_with_a_schema_no_row_is_cut_inside_quotes_and_the_header_is_repeated(tmp_path: Path) -> None:
+    log, out_dir, schema = tmp_path / "log.csv", tmp_path / "days", tmp_path / "shop.toml"
+    schema.write_text(
+        """separator = ","
+header = true
+quoted = true
+columns = [{ name = "clicked", role = "label", kind = "int" }, { name = "note", role = "ignored" }]
+"""
+    )
+    header, rows = (
+        b"\xef\xbb\xbfclicked,note\r\n",
+        [b'%d,"row %d\r\n\nof ""many"""\r\n' % (i % 2, i) for i in range(1007)],
+    )
+    log.write_bytes((header + b"".join(rows)).removesuffix(b"\r\n"))
+    words = ["split", str(log), "--parts", "4", "--rows", "250", "--out", str(out_dir), "--schema", str(schema)]
+    assert main(words) == 0
+    for day in range(4):
+        written = (out_dir / f"day_{day}").read_bytes()
+        assert written == header[3:] + b"".join(rows[250 * day : 250 * (day + 1)])
+    assert main([*words[:3], "19", "--rows", "53", *words[6:], "--overwrite"]) == 0
+    assert (out_dir / "day_18").read_bytes().endswith(rows[1006].removesuffix(b"\r\n") + b"\n")

@@ -48,12 +48,12 @@ def time_column(time_format: str, role: str = "time", name: str = "when") -> Col
 
 
 def part_of(source: Column, part: str) -> Column:
-    role = "dense" if part == "days" else "category"
+    role = "dense" if part in ("days", "age") else "category"
     return Column(name=f"{source.name}_{part}", role=role, source=source.name, part=part)
 
 
 TIME_FORMATS = get_args(TimeFormat)
-PARTS = get_args(TimePart)
+PARTS = tuple(part for part in get_args(TimePart) if part != "age")  # an age needs two times
 MIXED = schema_of(LABEL, PRICE, CITY, SHOP, NOTE, DEVICE, COUNT, name="mixed")
 UNLABELLED = schema_of(CITY, DEVICE, COUNT, NOTE, PRICE, SHOP, separator="|", name="unlabelled")
 SINGLE = [schema_of(c, separator="\t", name=f"only-{c.name}") for c in (LABEL, PRICE, COUNT, CITY, SHOP, DEVICE, NOTE)]
@@ -78,7 +78,19 @@ TIMED = [
     )
     for time in map(time_column, TIME_FORMATS, ("time", "ignored", "time", "ignored", "time"))
 ]
+AGED = [
+    schema_of(
+        *(LABEL, part_of(signup, "age"), signup, COUNT, seen, part_of(signup, "weekday"), part_of(seen, "days")),
+        name=f"age-{seen.time_format}-{signup.time_format}",
+    )
+    for seen, signup in zip(
+        map(time_column, TIME_FORMATS),
+        (time_column(each, "ignored", "signup") for each in (*TIME_FORMATS[1:], "iso")),
+        strict=True,
+    )
+]
 FIXED_SCHEMAS = [
+    *AGED,
     *TIMED,
     *WEIGHTED,
     CRITEO,

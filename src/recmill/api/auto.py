@@ -1,12 +1,13 @@
 """`train auto`: from files of rows to settings: columns inferred, rows prepared, everything chosen with its reason."""
 
 import tomllib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from recmill.api.data import prepare
+from recmill.api.data import prepare, rows_to_prepare
 from recmill.data.logs.raw_format import AskedColumns
 from recmill.errors import ConfigError, DataError
 from recmill.files import ROWS, has_manifest
@@ -19,8 +20,9 @@ from recmill.settings.schemas import find_schema
 from recmill.settings.tree import Tree, layered, nested
 
 Tell = Callable[[str], None]
+_SAY_THE_SPLIT = ("holdout_frac", "holdout_rows", "holdout_days", "test_files", "test_after")
 # Said of raw files; the recipe's own settings of prepared rows contradict them.
-_OF_SPLITS_BY_TIME = ("data.test_after", "data.split")
+_OF_SPLITS_BY_TIME = ("data.test_after", "data.holdout_days", "data.split")
 
 
 def chosen_sources(sources: Sources, run_dir: Path, asked: AskedColumns, tell: Tell) -> Sources:
@@ -110,24 +112,48 @@ def _paths(data: Path) -> Sequence[Path]:
 def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tuple[Path, list[Choice]]:
     """Encode the rows once: rare values merged, values numbered by how often they occur, rows shuffled."""
     from recmill.data.logs.opening import open_log
+    from recmill.data.logs.time_order import OutOfOrder
 
     own = dict(tree.get("data", {}))
     bad_rows = own.pop("bad_rows", "fail")
     num_rows = sum(open_log(path, schema).whole().estimate_rows() for path in _paths(data))
-    is_split = any(own.get(name) for name in ("holdout_frac", "holdout_rows", "test_files", "test_after"))
+    is_split = any(own.get(name) for name in _SAY_THE_SPLIT)
     frac, least, seed = holdout_frac(num_rows), min_count(num_rows), int(tree.get("seed", 0))
     out = run_dir / ROWS
     split = dict(own) if is_split else {**own, "holdout_frac": frac}
-    prepare(
-        data,
-        out=out,
-        schema=schema,
-        min_count=least,
-        seed=seed,
-        bad_rows=bad_rows,
-        overrides={f"data.{key}": value for key, value in split.items()},
-        overwrite=True,  # also of rows that were begun here, on files or with settings that were changed since
-    )
     held = [] if is_split else [Choice("prepare.holdout_frac", frac, "half of it validates, half of it tests")]
     merged = Choice("prepare.min_count", least, f"rarer values of about {num_rows:,} rows share one row of their table")
+
+    def prepare_from(place: Path, settings: Tree) -> None:
+        prepare(
+            place,
+            out=out,
+            schema=schema,
+            min_count=least,
+            seed=seed,
+            bad_rows=bad_rows,
+            overrides={f"data.{key}": value for key, value in settings.items()},
+            overwrite=True,  # also of rows that were begun here, on files or with settings that were changed since
+        )
+
+    try:
+        prepare_from(data, split)
+    except OutOfOrder:
+        with _sorted_rows(data, schema, split, run_dir) as (sorted_dir, choice):
+            prepare_from(sorted_dir, {key: value for key, value in split.items() if key != "train_files"})
+        return out, [choice, *held, merged]
     return out, [*held, merged]
+
+
+@contextmanager
+def _sorted_rows(data: Path, schema: Schema, split: Tree, run_dir: Path) -> Iterator[tuple[Path, Choice]]:
+    """The rows in the order of their times, in a directory that is gone when they are prepared."""
+    from recmill.data.logs.opening import training_paths
+    from recmill.data.logs.sorting.sort import sort_files
+
+    settings = rows_to_prepare(data, schema, {f"data.{key}": value for key, value in split.items()})
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=run_dir, prefix=".sorted-") as scratch:
+        found = sort_files(training_paths(settings), schema, Path(scratch) / "rows")
+        reason = f"the {found.num_rows:,} rows are not in the order of their times, and the last ones validate and test"
+        yield Path(scratch) / "rows", Choice("prepare.sort", found.column, reason)

@@ -1,6 +1,7 @@
 """Data from Python: synthetic worlds, preparation of rows and of events."""
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from recmill.settings.schemas import find_schema
 from recmill.settings.tree import from_tree, layered
 
 if TYPE_CHECKING:
+    from recmill.data.logs.sorting.sort import SortedFiles
     from recmill.data.prepared.stages import OnProgress, Record
     from recmill.data.synthetic.chains import ChainWorld
     from recmill.data.synthetic.clicks import ClickWorld
@@ -96,6 +98,35 @@ def prepare(
             on_progress=on_progress or say_nothing,
         )
         return prepare_rows(job, overwrite=overwrite)
+
+
+def sort(
+    data: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path,
+    schema: "str | Schema",
+    by: str | None = None,
+    memory_bytes: int | None = None,
+    part_bytes: int = GIB,
+    overwrite: bool = False,
+) -> "SortedFiles":
+    """Write the rows of files, or of directories or patterns of them, in the order of their times.
+
+    `by` names another column to sort by, a time or a number.
+    """
+    from recmill.data.logs.sorting.sort import sort_files
+    from recmill.data.logs.split import find_rows
+
+    given = [data] if isinstance(data, str | Path) else data
+    return sort_files(
+        [path for each in given for path in find_rows(Path(each), "data")],
+        find_schema(schema) if isinstance(schema, str) else schema,
+        Path(out),
+        by=by,
+        memory_bytes=memory_bytes,
+        part_bytes=part_bytes,
+        overwrite=overwrite,
+    )
 
 
 def _refuse_other(**given: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.cli.options import Verbs, add_set_option, add_test_after_option
+from recmill.cli.options import Verbs, add_set_option, add_time_split_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def add_parser(verbs: Verbs) -> None:
         "--data", type=Path, metavar="DIR", help="directory of logs or prepared rows; a file, a pattern, - for a pipe"
     )
     add_set_option(parser, "which lines are for what, e.g. data.holdout_frac=0.1")
-    add_test_after_option(parser)
+    add_time_split_options(parser)
     parser.add_argument("--files", nargs="+", default=[], metavar="PATTERN", help="training files, instead of days")
     parser.add_argument("--test-files", nargs="+", default=[], metavar="PATTERN", help="test files, with --files")
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows; auto infers them (criteo)")

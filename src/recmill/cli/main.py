@@ -24,10 +24,10 @@ from recmill.cli import (
     recipes,
     recommend,
     schema,
-    split,
     synth,
     train,
 )
+from recmill.cli.files import sort, split
 from recmill.errors import ERROR_FILE, INTERRUPTED, PeerFailed, RecmillError, UserError
 
 # How often a thread that waits for another looks before it sleeps: for some tens of microseconds, the gaps within a
@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in (
-        *(demo, synth, split, schema, audit, prepare, recipes, plan),
+        *(demo, synth, split, sort, schema, audit, prepare, recipes, plan),
         *(train, launch, evaluate, calibrate, predict, recommend, checkpoint, bench, doctor),
     ):
         verb.add_parser(verbs)

@@ -26,11 +26,13 @@ def add_recipe_options(parser: argparse.ArgumentParser, data_help: str) -> None:
     parser.add_argument("--schema", metavar="NAME|FILE", help="columns of the rows: criteo, kaggle or a .toml file")
 
 
-def add_test_after_option(parser: argparse.ArgumentParser) -> None:
+def add_time_split_options(parser: argparse.ArgumentParser) -> None:
     """A split by time."""
-    parser.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--test-after", metavar="DATE", help="test on rows from this date on; the last tenth of those before validates"
     )
+    group.add_argument("--test-days", type=int, metavar="N", help="the same for rows of the last N days, UTC")
 
 
 def add_bad_rows_option(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +102,7 @@ def sources_from(args: argparse.Namespace) -> "Sources":
     options: dict[str, Any] = {
         "data.bad_rows": getattr(args, "bad_rows", None),
         "data.test_after": getattr(args, "test_after", None),
+        "data.holdout_days": getattr(args, "test_days", None),
         "device": getattr(args, "device", None),
     }
     if (warm_start := getattr(args, "warm_start", None)) is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recmill.cli import prepare_events
-from recmill.cli.options import Verbs, add_set_option, add_test_after_option
+from recmill.cli.options import Verbs, add_set_option, add_time_split_options
 from recmill.cli.sizes import read_size
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="shuffle the training rows (default: keep their order)")
     parser.add_argument("--schema", default="criteo", metavar="NAME|FILE", help="columns of the rows (criteo)")
     add_set_option(parser, "which lines are for what, e.g. data.holdout_frac=0.1")
-    add_test_after_option(parser)
+    add_time_split_options(parser)
     parser.add_argument("--bad-rows", choices=("fail", "skip"), default="fail")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     prepare_events.add_options(parser)
@@ -79,6 +79,7 @@ def run_rows(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
         "multi_hot": args.multi_hot,
         "multi_hot_distribution": args.multi_hot_distribution,
         "test_after": args.test_after,
+        "holdout_days": args.test_days,
     }
     options = [f"data.{key}={value!r}" for key, value in given.items() if value is not None]
     return prepare(

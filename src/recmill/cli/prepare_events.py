@@ -18,6 +18,7 @@ _CLICK_OPTIONS: dict[str, Any] = {
     "multi_hot": None,
     "multi_hot_distribution": None,
     "test_after": None,
+    "test_days": None,
     "store": "npy",
     "seed": None,
     "memory": "2GiB",

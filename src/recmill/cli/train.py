@@ -14,7 +14,7 @@ from recmill.cli.options import (
     add_layers_option,
     add_recipe_options,
     add_set_option,
-    add_test_after_option,
+    add_time_split_options,
     asked_of,
     import_layers,
     sources_from,
@@ -41,7 +41,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--run", "--run-dir", type=Path, required=True, metavar="DIR", help="run directory to write")
     add_set_option(parser, "one setting, e.g. dense.lr=0.01")
     add_bad_rows_option(parser)
-    add_test_after_option(parser)
+    add_time_split_options(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to compute (auto)")
     parser.add_argument(
         "--warm-start", type=Path, metavar="PATH", help="begin with the tables of this checkpoint, model or run"

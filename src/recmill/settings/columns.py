@@ -17,7 +17,7 @@ CategoryTransform = Literal["modulo", "hash", "xxhash64"]
 MissingCategory = Literal["own_row", "last_row", "value_zero"]
 Format = Literal["text", "parquet", "jsonl"]
 TimeFormat = Literal["iso", "epoch_s", "epoch_ms", "YYMMDDHH", "YYYYMMDD"]
-TimePart = Literal["hour", "weekday", "day", "month", "days"]
+TimePart = Literal["hour", "weekday", "day", "month", "days", "age"]
 
 # The roles and kinds that go together.
 ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
@@ -36,11 +36,13 @@ ROLE_KINDS: tuple[tuple[Role, Kind | None], ...] = (
     ("ignored", "time"),
 )
 MAX_VALUES = 1024
+DENSE_PARTS: tuple[TimePart, ...] = ("days", "age")  # of times; the others are categories
 # Of a part of a time that is a category: rows for the numbers from 0 to the largest, and one for missing values.
 PART_ROWS: dict[TimePart, int] = {"hour": 25, "weekday": 8, "day": 33, "month": 14}
 FORBIDDEN_SEPARATORS = set('0123456789abcdefABCDEF+-.\n\r\0"')
 # Keys that columns did not always have: left out of hashes where they say nothing, so that old checkpoints fit.
 _YOUNGER_KEYS = ("positive", "time_format", "source", "part")
+_READ_FROM: dict[str, str] = {}  # schemas as JSON, and their files: settings hold the content of a schema only
 
 
 class Column(Settings):
@@ -70,15 +72,15 @@ class Column(Settings):
     )
     time_format: TimeFormat | None = Field(default=None, description="Of kind time: how it is written; iso by default.")
     source: str | None = Field(default=None, description="The column of kind time that this one is a part of.")
-    part: TimePart | None = Field(default=None, description="Which part of its source: a category, or days (dense).")
+    part: TimePart | None = Field(default=None, description="Which part of its source; days and age are dense.")
 
     def model_post_init(self, context: object) -> None:
         """Fill in what follows from the rest, then reject contradictions."""
         if self.kind == "time" and self.time_format is None:
             self.__dict__["time_format"] = "iso"
         if self.part is not None and self.kind is None:
-            self.__dict__["kind"] = "float" if self.part == "days" else "int"
-        if self.part is not None and self.part != "days" and self.rows is None:
+            self.__dict__["kind"] = "float" if self.part in DENSE_PARTS else "int"
+        if self.part is not None and self.part not in DENSE_PARTS and self.rows is None:
             self.__dict__["rows"] = PART_ROWS[self.part]
         super().model_post_init(context)
 
@@ -108,7 +110,7 @@ class Column(Settings):
             yield f"column {self.name}: {given} = {getattr(self, given)!r} needs {other}, too"
         if self.part is None:
             return
-        role, kind = ("dense", "float") if self.part == "days" else ("category", "int")
+        role, kind = ("dense", "float") if self.part in DENSE_PARTS else ("category", "int")
         if (self.role, self.kind) != (role, kind):
             yield (
                 f"column {self.name}: part = {self.part!r} is a {role} column of kind {kind}, and not a {self.role} of "
@@ -215,6 +217,11 @@ class Schema(Settings):
             if column.source is not None and column.source not in times:
                 known = f"columns of kind time are {', '.join(times)}" if times else 'no column has kind = "time"'
                 yield f"schema {self.name}: column {column.name} has source = {column.source!r}; {known}"
+            if column.part == "age" and (not self.of_role("time") or column.source == self.of_role("time")[0].name):
+                yield (
+                    f'schema {self.name}: column {column.name} has part = "age", the days from {column.source} to the '
+                    'time of the row; give another column role = "time" and kind = "time"'
+                )
 
     def _problems_of_format(self) -> Iterator[str]:
         if self.format != "text":
@@ -240,6 +247,11 @@ class Schema(Settings):
 
     def __str__(self) -> str:
         return f"schema {self.name}"
+
+    @property
+    def origin(self) -> str | None:
+        """A file with this content that was read by this process, if one was; for messages."""
+        return _READ_FROM.get(self.model_dump_json())
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -337,4 +349,6 @@ def read_schema(path: Path) -> Schema:
         raise ConfigError(
             f"there is no schema file {path}; write a first one with `recmill schema infer FILE --out {path}`"
         )
-    return schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))
+    schema = schema_from_tree({"name": path.stem, **read_toml(path)}, str(path))
+    _READ_FROM[schema.model_dump_json()] = str(path)
+    return schema

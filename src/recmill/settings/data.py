@@ -62,6 +62,11 @@ class DataConfig(Settings):
     test_after: str | None = Field(
         default=None, description="A date or time, UTC: rows from it on test, the last tenth of those before validates."
     )
+    holdout_days: int | None = Field(
+        default=None,
+        ge=1,
+        description="Rows of the last so many days, UTC, test; the last tenth of those before validates.",
+    )
     split: Literal["order"] | None = Field(
         default=None, description="order: hold out the last lines even if a column of times says they are not the last."
     )
@@ -124,7 +129,7 @@ class DataConfig(Settings):
                     "data.holdout_frac and data.holdout_rows take validation and test from the end of the other files; "
                     "leave out data.validation_files and data.test_files"
                 )
-        elif self.test_after is None and any(patterns) and not all(patterns):
+        elif not self.is_by_time and any(patterns) and not all(patterns):
             yield (
                 "data.train_files, data.validation_files and data.test_files are given together or not at all "
                 "(without them the last day of day_0, day_1, … is halved; data.holdout_frac=0.1 keeps the last tenth)"
@@ -136,27 +141,31 @@ class DataConfig(Settings):
             )
 
     def _problems_of_times(self) -> Iterator[str]:
-        if self.test_after is None:
+        if not self.is_by_time:
             return
-        try:
-            datetime.fromisoformat(self.test_after)
-        except ValueError:
-            yield f"data.test_after = {self.test_after!r} is no date; give one such as 2024-05-31, or 2024-05-31T12:00"
+        if self.test_after is not None:
+            try:
+                datetime.fromisoformat(self.test_after)
+            except ValueError:
+                example = "2024-05-31, or 2024-05-31T12:00"
+                yield f"data.test_after = {self.test_after!r} is no date; give one such as {example}"
+        name = "data.test_after" if self.test_after is not None else "data.holdout_days"
         others = {
+            "data.holdout_days": None if self.test_after is None else self.holdout_days,
             "data.holdout_frac": self.holdout_frac,
             "data.holdout_rows": self.holdout_rows,
             "data.validation_files": self.validation_files,
             "data.test_files": self.test_files,
             "data.split": self.split,
         }
-        for name in [name for name, value in others.items() if value]:
-            yield f"data.test_after says which rows validate and test; leave out {name}, or data.test_after"
+        for other in [other for other, value in others.items() if value]:
+            yield f"{name} says which rows validate and test; leave out {other}, or {name}"
         if self.first_half == "test":
-            yield 'data.first_half = "test" is about rows that are halved; data.test_after halves none; leave it out'
+            yield f'data.first_half = "test" is about rows that are halved; {name} halves none; leave it out'
         if not self.schema_of_rows.of_role("time"):
             yield (
-                f"data.test_after = {self.test_after!r} needs a column of times, and schema {self.schema_of_rows.name} "
-                'has none; give its column role = "time" and kind = "time"'
+                f"{name} = {self.test_after or self.holdout_days!r} needs a column of times, and schema "
+                f'{self.schema_of_rows.name} has none; give its column role = "time" and kind = "time"'
             )
 
     def _problems_of_shares(self) -> Iterator[str]:
@@ -190,6 +199,11 @@ class DataConfig(Settings):
     def has_holdout(self) -> bool:
         """Whether the last lines of the training files are kept for validation and test."""
         return self.holdout_frac is not None or self.holdout_rows is not None
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether the rows from a moment on are the test."""
+        return self.test_after is not None or self.holdout_days is not None
 
     @property
     def test_after_days(self) -> float | None:

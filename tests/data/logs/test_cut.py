@@ -96,7 +96,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_nothing_stays_behind_when_a_count_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "log").write_bytes(b"1\n2\n3\n4\n")
     write_part = cut._write_part
-    monkeypatch.setattr(cut, "_write_part", lambda source, start, stop, path: write_part(source, start, stop - 2, path))
+    monkeypatch.setattr(
+        cut, "_write_part", lambda source, start, stop, *rest: write_part(source, start, stop - 2, *rest)
+    )
     with pytest.raises(FailureError, match="day_0 has 1 lines after writing and not 2"):
         cut_file(tmp_path / "log", tmp_path / "out", num_parts=2, part_rows=2)
     assert [path.name for path in tmp_path.iterdir()] == ["log"]

@@ -1,6 +1,8 @@
 """Splits by time cut where a date is, in files in the order of their times; others are rejected by the line."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import polars as pl
@@ -64,12 +66,36 @@ def test_files_follow_each_other_and_lines_without_a_time_go_with_the_one_above(
 
 def test_the_first_line_out_of_order_is_named(tmp_path: Path) -> None:
     path = _write(tmp_path / "rows.csv", [*DAYS[:9], DAYS[3], *DAYS[9:]])
-    with pytest.raises(DataError, match=r"rows.csv:10: its when is before .*sort the files by when$"):
+    with pytest.raises(DataError, match=r"rows.csv:10: its when is before .*; sort the files first, with `recmill"):
         open_splits(_config(path, test_after="2024-05-21"))
     with pytest.raises(DataError, match=r'rows.csv:10: .*, or set data.split = "order" to cut them as they are$'):
         open_splits(_config(path, holdout_frac=0.2))
     assert _sizes(_config(path, holdout_frac=0.2, split="order")) == [25, 3, 3]
     assert _sizes(_config(_write(path, DAYS), holdout_frac=0.2)) == [24, 3, 3]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_last_days_are_the_test_as_from_their_first_midnight_on(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    begin = datetime(2024, 2, 20)
+    moments = sorted(begin + timedelta(minutes=random.randrange(20 * 1440)) for _ in range(200))
+    path = _write(tmp_path / "rows.csv", [random.choice((f"{each}", f"{each}", "")) for each in moments])
+    last = max(moment for moment in moments if f"{moment}" in path.read_text())
+    for num_days in (1, 2, 7):
+        first = last.date() - timedelta(days=num_days - 1)
+        found = _sizes(_config(path, holdout_days=num_days))
+        assert found == _sizes(_config(path, test_after=first.isoformat()))
+        assert found[2] >= sum(moment.date() >= first for moment in moments if f"{moment}" in path.read_text()) > 0
+
+
+def test_days_that_leave_no_training_rows_and_files_without_a_time_are_rejected(tmp_path: Path) -> None:
+    path = _write(tmp_path / "rows.csv", DAYS)
+    with pytest.raises(
+        DataError, match=r"holdout_days = 40 \(the test begins on 2024-04-21, UTC\): 0 of 30 lines are before it"
+    ):
+        open_splits(_config(path, holdout_days=40))
+    with pytest.raises(DataError, match=r"holdout_days = 2: no line of .* has a when"):
+        open_splits(_config(_write(path, ["", ""]), holdout_days=2))
 
 
 @pytest.mark.parametrize("moment", ["2024-05-02", "2025-01-01"])
@@ -83,6 +109,12 @@ def test_a_date_that_leaves_a_split_empty_is_rejected(moment: str, tmp_path: Pat
     [
         ({"test_after": "yesterday"}, "is no date; give one such as 2024-05-31"),
         ({"test_after": "2024-05-31", "holdout_frac": 0.1}, "leave out data.holdout_frac, or data.test_after"),
+        ({"test_after": "2024-05-31", "holdout_days": 3}, "leave out data.holdout_days, or data.test_after"),
+        ({"holdout_days": 3, "holdout_frac": 0.1}, "leave out data.holdout_frac, or data.holdout_days"),
+        ({"holdout_days": 3, "holdout_rows": 10}, "leave out data.holdout_rows, or data.holdout_days"),
+        ({"holdout_days": 3, "test_files": ("a",)}, "leave out data.test_files, or data.holdout_days"),
+        ({"holdout_days": 3, "row_schema": "kaggle", "table_rows": (2,) * 26}, "needs a column of times"),
+        ({"holdout_days": 0}, "holdout_days"),
         ({"test_after": "2024-05-31", "split": "order"}, "leave out data.split, or data.test_after"),
         ({"test_after": "2024-05-31", "first_half": "test"}, "data.test_after halves none"),
         ({"test_after": "2024-05-31", "row_schema": "kaggle", "table_rows": (2,) * 26}, "needs a column of times"),

@@ -1,7 +1,9 @@
 """Times, and parts of them, are what Python's datetime makes of them: in the kernel, the slow parser and Parquet."""
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +17,8 @@ from recmill.data.text.fields import MISSING_CATEGORY
 from recmill.data.text.kernel import FINISHED, parse_rows
 from recmill.data.text.layout import layout_of
 from recmill.data.text.reference import BadRow, Row, read_row
-from recmill.errors import DataError
-from recmill.settings.columns import Format, Schema
+from recmill.errors import ConfigError, DataError
+from recmill.settings.columns import Column, Format, Schema
 from tests.data.lines import COUNT, PARTS, part_of, schema_of, time_column, workspace
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -207,3 +209,40 @@ def test_a_type_that_does_not_fit_is_answered_with_a_way_out(tmp_path: Path) -> 
     pq.write_table(pa.table({"count": pa.array([0]).cast(pa.timestamp("s"))}), path)
     with pytest.raises(DataError, match='set role = "time" and kind = "time"'):
         FORMATS["parquet"].open(path, Schema(name="typed", format="parquet", columns=(COUNT,)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_age_is_the_days_between_two_times_in_every_format(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    seen, signup = time_column("iso"), time_column("epoch_s", "ignored", "signup")
+    columns = (part_of(signup, "age"), signup, COUNT, seen)
+    seconds = [[random.choice((None, random.randrange(-(10**9), 2 * 10**9))) for _ in range(2)] for _ in range(60)]
+    written = [
+        (now, None if now is None else (EPOCH + timedelta(seconds=now)).isoformat(), then) for now, then in seconds
+    ]
+    expected = [
+        float("nan") if now is None or then is None else timedelta(seconds=now - then) / timedelta(days=1)
+        for now, then in seconds
+    ]
+    text, jsonl, table = tmp_path / "rows.csv", tmp_path / "rows.jsonl", tmp_path / "rows.parquet"
+    text.write_text("".join(f"{'' if then is None else then},7,{now or ''}\n" for _, now, then in written))
+    jsonl.write_text("".join(json.dumps({"signup": then, "count": 7, "when": now}) + "\n" for _, now, then in written))
+    moments = pa.array([now for now, _, _ in written], pa.int64()).cast(pa.timestamp("s"))
+    pq.write_table(
+        pa.table({"when": moments, "count": [7] * 60, "signup": pa.array([then for *_, then in written], pa.int64())}),
+        table,
+    )
+    files: tuple[tuple[Path, Format], ...] = ((text, "text"), (jsonl, "jsonl"), (table, "parquet"))
+    for path, name in files:
+        schema = schema_of(*columns) if name == "text" else Schema(name="typed", format=name, columns=columns)
+        chunk = FORMATS[name].read(FORMATS[name].open(path, schema).whole(), schema)
+        assert not chunk.bad
+        np.testing.assert_array_equal(chunk.raw.numbers[:, 0], expected)
+    rows = [read_row(line, schema_of(*columns)) for line in text.read_bytes().splitlines()]
+    np.testing.assert_array_equal([row.numbers[0] for row in rows if isinstance(row, Row)], expected)
+
+
+@pytest.mark.parametrize("times", [(time_column("iso", "ignored"),), (time_column("iso"),)])
+def test_an_age_needs_another_time_of_the_row(times: tuple[Column, ...]) -> None:
+    with pytest.raises(ConfigError, match='when_age has part = "age", the days from when to the time of the row'):
+        schema_of(*times, part_of(times[0], "age"))

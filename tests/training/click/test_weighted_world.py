@@ -56,11 +56,13 @@ def test_two_processes_weigh_as_one(words: list[str], tmp_path: Path) -> None:
     for name in ("logloss", "calibration", "accuracy"):
         assert results[0][name] == pytest.approx(results[1][name], rel=1e-5)
     parts = recmill.evaluate(tmp_path / "one", split="test", by="city")  # reads the rows again, by another way
+    assert parts.slices is not None
     for name in ("auroc", "logloss", "calibration"):
         assert parts.result[name] == pytest.approx(results[0][name], rel=1e-5)
         assert getattr(parts.slices.overall, name).value == pytest.approx(results[0][name], rel=1e-5)
-    after = recmill.calibrate(tmp_path / "one", kind="isotonic").after
-    assert after["calibration"] == pytest.approx(1.0, abs=1e-3)
+    calibrated = recmill.calibrate(tmp_path / "one", kind="isotonic")
+    assert calibrated is not None
+    assert calibrated.after["calibration"] == pytest.approx(1.0, abs=1e-3)
     recmill.calibrate(tmp_path / "one", kind="none")
     model = recmill.load(tmp_path / "one")
     with_all = model.predict("view,2,0.5,3,a\ncart,0,0.25,4,b\n")

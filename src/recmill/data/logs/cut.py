@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from recmill.data.logs.header import open_source
 from recmill.data.logs.text_file import Source
-from recmill.data.text.kernel import count_lines
 from recmill.data.text.quotes import NEWLINE
 from recmill.data.text.swar import count_ones, match64
 from recmill.errors import ConfigError, DataError, FailureError
 from recmill.files import finished_dir, refuse_occupied, require_free_space
 from recmill.jit import njit
+from recmill.settings.columns import Schema
 
 _COPY_BYTES = 8 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,26 @@ class Cut:
         return self.num_parts * self.part_rows
 
 
-def cut_file(path: Path, out_dir: Path, *, num_parts: int, part_rows: int, overwrite: bool = False) -> Cut:
+def cut_file(
+    path: Path,
+    out_dir: Path,
+    *,
+    num_parts: int,
+    part_rows: int,
+    overwrite: bool = False,
+    schema: Schema | None = None,
+) -> Cut:
     """Write the first `num_parts` × `part_rows` lines as day_0, day_1, … into a directory that appears when complete.
 
     Every part ends in a newline: if the last line of the file has none and belongs to a part, it is given one.
+    With a schema of quoted fields a row is never cut inside quotes, and a header is repeated in every part.
     Memory does not grow with the file, which is mapped; a packed one is unpacked into a nameless scratch file first.
     """
     for option, value in (("--parts", num_parts), ("--rows", part_rows)):
         if value < 1:
             raise ConfigError(f"{option} {value} is rejected: it is 1 or more")
     refuse_occupied(out_dir, overwrite=overwrite, inputs=[path])
-    source = Source(path)
+    source = _open(path, schema)
     try:
         borders, num_lines = _find_borders(source, num_parts, part_rows)
         needed = num_parts * part_rows
@@ -54,27 +65,47 @@ def cut_file(path: Path, out_dir: Path, *, num_parts: int, part_rows: int, overw
                 f"{path} has {num_lines:,} lines; {num_parts:,} parts of {part_rows:,} rows need {needed:,}: "
                 f"lower --parts or --rows (at most {num_lines // num_parts:,} rows in {num_parts:,} parts)"
             )
-        require_free_space(out_dir, borders[-1] + 1, f"{num_parts:,} parts of {path}")
+        header = source.buffer[: source.rows_start].tobytes().removeprefix(_BYTE_ORDER_MARK)
+        require_free_space(out_dir, borders[-1] + 1 + num_parts * len(header), f"{num_parts:,} parts of {path}")
         with finished_dir(out_dir, overwrite=overwrite) as scratch_dir:
             num_bytes = 0
             for part in range(num_parts):
-                num_bytes += _write_part(source, borders[part], borders[part + 1], scratch_dir / f"day_{part}")
-                _verify(scratch_dir / f"day_{part}", part_rows)
+                day = scratch_dir / f"day_{part}"
+                num_bytes += _write_part(source, borders[part], borders[part + 1], day, header)
+                _verify(day, part_rows, schema)
         return Cut(num_parts, part_rows, num_bytes, num_lines - needed)
     finally:
         source.close()
 
 
+def _open(path: Path, schema: Schema | None) -> Source:
+    """The file; without a schema every newline ends a line, and the first line is one as any other."""
+    if schema is None:
+        return Source(path)
+    if schema.format == "parquet":
+        raise ConfigError(f"schema {schema.name} is one of Parquet, and only text and JSON lines are cut by lines")
+    return open_source(path, schema)
+
+
 def _find_borders(source: Source, num_parts: int, part_rows: int) -> tuple[list[int], int]:
     """Where the parts begin, where the last one ends, and how many lines the whole file has."""
-    borders, at, num_lines = [0], 0, 0
+    at, stop, num_lines = source.rows_start, source.rows_stop, 0
+    borders = [at]
     for _ in range(num_parts):
-        at, found = (int(number) for number in _pass_lines(source.buffer, at, part_rows))
+        at, found = _pass_rows(source, at, stop, part_rows)
         num_lines += found
         borders.append(at)
-    num_lines += int(count_lines(source.buffer, at, source.num_bytes))
-    is_unfinished = source.num_bytes > at and source.buffer[-1] != NEWLINE
-    return borders, num_lines + int(is_unfinished)
+    return borders, num_lines + _pass_rows(source, at, stop, stop - at + 1)[1]
+
+
+def _pass_rows(source: Source, start: int, stop: int, wanted: int) -> tuple[int, int]:
+    """Behind so many lines, or behind the last one; and how many these are, an unfinished last one included."""
+    if not source.has_breaks:
+        at, found = _pass_lines(source.buffer[:stop], start, wanted)
+        return int(at), int(found)
+    at, found, _ = source.pass_lines(start, stop, wanted)
+    is_unfinished = found < wanted and stop > start and source.buffer[stop - 1] != NEWLINE
+    return at, found + int(is_unfinished)
 
 
 @njit(nogil=True, cache=True)
@@ -95,9 +126,10 @@ def _pass_lines(buffer: NDArray[np.uint8], start: int, wanted: int) -> tuple[int
     return at, found
 
 
-def _write_part(source: Source, start: int, stop: int, path: Path) -> int:
+def _write_part(source: Source, start: int, stop: int, path: Path, header: bytes) -> int:
     """Copy a range of lines; how many bytes the part has."""
     with path.open("wb") as file:
+        file.write(header)
         for at in range(start, stop, _COPY_BYTES):
             file.write(source.buffer[at : min(at + _COPY_BYTES, stop)].data)
         if source.buffer[stop - 1] != NEWLINE:
@@ -105,10 +137,10 @@ def _write_part(source: Source, start: int, stop: int, path: Path) -> int:
         return file.tell()
 
 
-def _verify(path: Path, part_rows: int) -> None:
+def _verify(path: Path, part_rows: int, schema: Schema | None) -> None:
     """Count the lines of a part as it lies on the disk."""
-    part = Source(path)
-    written = int(count_lines(part.buffer, 0, part.num_bytes))
+    part = _open(path, schema)
+    written, _ = part.count_newlines(part.rows_start, part.num_bytes)
     part.close()
     if written != part_rows:
         raise FailureError(f"{path.name} has {written:,} lines after writing and not {part_rows:,}; is the disk sound?")

@@ -10,6 +10,7 @@ from recmill.data.logs.formats import SUFFIXES, without_suffixes
 from recmill.data.logs.raw_format import RawSegment, RawSource
 from recmill.data.logs.text_file import Source
 from recmill.errors import DataError
+from recmill.files import STDIN
 from recmill.settings.data import SPLIT_NAMES, FirstHalf, SplitName
 
 _DAY = re.compile(r"day_(\d+)")
@@ -90,6 +91,15 @@ def find_all(data_dir: Path) -> list[Path]:
     return found
 
 
+def find_rows(path: Path, setting: str) -> list[Path]:
+    """The one file, those that a pattern matches, the days of a directory, or else all of its files."""
+    if path.is_file() or str(path) == STDIN:
+        return [path]
+    if is_pattern(path):
+        return match_pattern(path, setting)
+    return find_days(path) if has_days(path) or not path.is_dir() else find_all(path)
+
+
 def is_pattern(path: Path) -> bool:
     """Whether a path that is not there has the characters of a pattern."""
     return not path.exists() and any(character in str(path) for character in "*?[")
@@ -152,12 +162,12 @@ def split_tail(
     return Splits(train, validation, test, first_half)
 
 
-def split_at(segments: Sequence[RawSegment], num_before: int, moment: str) -> Splits:
+def split_at(segments: Sequence[RawSegment], num_before: int, setting: str) -> Splits:
     """The first so many lines train, but for the last tenth of them, which validates; the others test."""
     total = sum(segment.count_rows() for segment in segments)
     if num_before < 2 or num_before >= total:
         raise DataError(
-            f"data.test_after = {moment!r}: {num_before} of {total} lines are before it; training and validation need "
+            f"{setting}: {num_before} of {total} lines are before it; training and validation need "
             "two lines before, and the test one after it"
         )
     before, test = _cut(segments, num_before)

@@ -228,6 +228,13 @@ def _fill_parts(times: Times, part: int, out: Words) -> None:
         out[i] = np.uint64(part_of(times.seconds[i], part)) if times.states[i] == VALUE else MISSING_CATEGORY
 
 
+def _ages(times: Times, now: Times) -> NDArray[np.float64]:
+    """The days from times to those of their rows."""
+    is_known = (times.states == VALUE) & (now.states == VALUE)
+    ages: NDArray[np.float64] = np.where(is_known, (now.seconds - times.seconds) / 86400.0, np.nan)
+    return ages
+
+
 def read_times(cells: Cells, column: Column) -> Times:
     """The times of a column; typed ones are what they are, whatever the column says of texts and numbers."""
     assert column.time_format is not None
@@ -326,6 +333,9 @@ def read_cells(columns: Mapping[str, Cells], schema: Schema, out: RawColumns, fl
             is_bad = times.states == BAD
             if column.part == "days":
                 out.numbers[:, dense] = np.where(times.states == VALUE, times.seconds / 86400.0, np.nan)
+                dense += 1
+            elif column.part == "age":
+                out.numbers[:, dense] = _ages(times, moments[schema.of_role("time")[0].name])
                 dense += 1
             elif column.part is not None:
                 _fill_parts(times, get_args(TimePart).index(column.part), out.values[:, slot])

@@ -14,7 +14,7 @@ from recmill.data.text.labels import is_positive, truth_value
 from recmill.data.text.numbers import MINUS, ZERO, float_number, integer, number_of
 from recmill.data.text.quotes import Quoting
 from recmill.data.text.swar import decode_digits, decode_hex8, digits_of, item, load_u64, not_digits, not_hex8
-from recmill.data.text.times import DAYS, NO_PART, part_of, seconds_of
+from recmill.data.text.times import AGE, DAYS, NO_PART, part_of, seconds_of
 from recmill.jit import njit, uint64
 
 ONE = np.uint8(49)
@@ -219,7 +219,14 @@ def _gather_times(text: Text, run: FieldRun, work: Workspace, first_row: int, en
         seconds, is_right = seconds_of(text.buffer, time_format, begin, end)
         if end > begin and not is_right:
             return row
-        if part == DAYS:
+        if part == AGE:
+            begin_now, end_now = _bounds(text, work, work.fields_upto[row] + 1 + run.details[3])
+            now, is_right = seconds_of(text.buffer, run.details[2], begin_now, end_now)
+            if end_now > begin_now and not is_right:
+                return row
+            is_known = end > begin and end_now > begin_now
+            work.raw.numbers[row, run.first] = np.float64(now - seconds) / 86400.0 if is_known else math.nan
+        elif part == DAYS:
             work.raw.numbers[row, run.first] = np.float64(seconds) / 86400.0 if end > begin else math.nan
         elif part != NO_PART:
             work.raw.values[row, run.first] = np.uint64(part_of(seconds, part)) if end > begin else MISSING_CATEGORY

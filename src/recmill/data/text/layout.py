@@ -45,6 +45,9 @@ def layout_of(schema: Schema) -> Layout:
         first = taken[role]
         taken[role] += sum(max(1, column.num_slots) for column in columns)
         code, details = _code(columns[0], schema)
+        if columns[0].part == "age":  # it is read from two fields
+            now = schema.of_role("time")[0]
+            details += [*time_details(now.time_format, None)[:1], places[now.name]]
         place = places[schema.field_of(columns[0]).name]
         runs.append([code, first, taken[role], place, ord(inner or schema.decimal), *details])
     return Layout(np.uint8(ord(schema.separator)), schema.quoted, len(schema.fields), _table(runs))

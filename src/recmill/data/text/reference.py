@@ -105,7 +105,11 @@ def read_row(line: bytes, schema: Schema) -> Row | BadRow:
         elif column.role == "weight":
             weight = _number(field, column)
         elif column.role == "dense":
-            numbers.append(_number(field, column) if column is read_from else _days(field, read_from))
+            number = _number(field, column) if column is read_from else _days(field, read_from)
+            if column.part == "age":
+                now = schema.of_role("time")[0]
+                number = _age(field, read_from, given_by_name[now.name], now)
+            numbers.append(number)
         elif column.role == "category":
             values += _categories(field, column) if column is read_from else [_part(field, read_from, column)]
     return Row(label, tuple(numbers), tuple(values), weight)
@@ -173,6 +177,12 @@ def _days(field: bytes, time: Column) -> float:
     """The days since 1970 of a time that is accepted."""
     moment = _moment(field, time)
     return float("nan") if moment is None else days_of(moment)
+
+
+def _age(field: bytes, time: Column, field_now: bytes, time_now: Column) -> float:
+    """The days from a time to that of the row, both accepted; negative if it is later."""
+    moment, now = _moment(field, time), _moment(field_now, time_now)
+    return float("nan") if moment is None or now is None else days_of(now - moment)
 
 
 def _part(field: bytes, time: Column, column: Column) -> int:

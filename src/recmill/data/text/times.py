@@ -17,7 +17,7 @@ from recmill.settings.columns import TimeFormat, TimePart
 # The codes of formats and parts: their places among the settings.
 ISO, EPOCH_S, EPOCH_MS, YYMMDDHH, YYYYMMDD = range(5)
 NO_PART = -1
-HOUR, WEEKDAY, DAY, MONTH, DAYS = range(5)
+HOUR, WEEKDAY, DAY, MONTH, DAYS, AGE = range(6)
 
 _DAYS_OF_400_YEARS, _DAYS_TO_1970 = 146097, 719468
 _MONTH_LENGTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])

@@ -13,6 +13,11 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="the text (plain, .gz or .zst)")
     parser.add_argument("--parts", type=int, default=24, metavar="N", help="how many parts (24)")
     parser.add_argument("--rows", type=int, default=5_000_000, metavar="M", help="lines of each part (5,000,000)")
+    parser.add_argument(
+        "--schema",
+        metavar="NAME|FILE",
+        help="columns of the rows, so that no row is cut inside quotes and a header is repeated",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
     parser.set_defaults(run_verb=run)
@@ -21,9 +26,17 @@ def add_parser(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Cut the file and say what was written and what was not."""
     from recmill.data.logs.cut import cut_file
+    from recmill.settings.schemas import find_schema
 
     started_s = time.perf_counter()
-    cut = cut_file(args.file, args.out, num_parts=args.parts, part_rows=args.rows, overwrite=args.overwrite)
+    cut = cut_file(
+        args.file,
+        args.out,
+        num_parts=args.parts,
+        part_rows=args.rows,
+        overwrite=args.overwrite,
+        schema=None if args.schema is None else find_schema(args.schema),
+    )
     seconds = time.perf_counter() - started_s
     print(
         f"{args.out}: {cut.num_rows:,} rows in {cut.num_parts:,} parts of {cut.part_rows:,}, {cut.num_bytes:,} bytes, "

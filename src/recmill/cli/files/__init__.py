@@ -1,0 +1,1 @@
+"""Verbs that rewrite files of rows."""

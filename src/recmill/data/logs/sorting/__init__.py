@@ -1,0 +1,1 @@
+"""Files of rows, sorted by a column in bounded memory."""
