@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "embeddings", "recipes", "training.job"},
     "launch": BASE | {"observe"},
     "api": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "recipes", "serve"} | ENDS,
-    "__main__": {"cli"},
+    "__main__": {"cli", "errors"},
     "__init__": {"errors", "settings", "recipes", "serve", "api"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT) - {"__main__", "__init__"}

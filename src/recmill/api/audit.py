@@ -103,7 +103,7 @@ def _find_job(data: str | Path | None, source: str | Path | None, overrides: Ove
     if not overrides_tree(overrides, CLICK):
         return _Job(directory, found, remarks=remarks)
     settings = rows_to_prepare(directory, found, overrides)
-    has_split = settings.has_holdout or settings.test_after is not None or bool(settings.train_files)
+    has_split = settings.has_holdout or settings.is_by_time or bool(settings.train_files)
     return _Job(directory, found, settings, has_split, remarks)
 
 

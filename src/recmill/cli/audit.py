@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     started_s = time.perf_counter()
     options = [] if args.test_after is None else [f"data.test_after={args.test_after!r}"]
+    options += [] if args.test_days is None else [f"data.holdout_days={args.test_days}"]
     report = audit(
         None if args.data is None else given_path(args.data),
         source=args.source,

@@ -1,0 +1,118 @@
+"""The sorts of directories that recmill writes, as small examples, for the laws about damaged and hostile files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.laws.damage import Kind, Use
+from tests.laws.forks import ForkServer
+
+_TINY = tuple(
+    word
+    for setting in (
+        *("threads=1", "data.reader_threads=1", "data.global_batch=64", "data.eval_batch=128", "data.num_lanes=2"),
+        *("model.embedding_dim=4", "model.bottom=[8, 4]", "model.top=[8, 1]", "baselines.enabled=false"),
+        *("cadence.log_every_steps=2", "cadence.save_every_steps=3"),
+    )
+    for word in ("--set", setting)
+)
+_TABLES = ("--set", "data.table_rows=" + str([50] * 26))
+_STOP = ("--set", "stop.max_steps=6")
+_SEQUENCES = tuple(
+    word
+    for setting in (
+        *("threads=1", "data.max_length=8", "data.global_batch=32", "model.embedding_dim=8", "stop.max_steps=6"),
+        *("cadence.log_every_steps=2", "cadence.save_every_steps=3"),
+    )
+    for word in ("--set", setting)
+)
+
+
+class Workshop:
+    """Makes examples, each when it is first asked for, in a directory."""
+
+    def __init__(self, server: ForkServer, scratch: Path) -> None:
+        self._server, self._scratch = server, scratch
+
+    def _made(self, name: str, *words: str | Path) -> Path:
+        """The directory of this name, written by a command with --out or --run behind it."""
+        path = self._scratch / name
+        if not path.exists():
+            self._server.warm_up(*words, path)
+        return path
+
+    def _log(self, seed: int) -> Path:
+        words = ("synth", "criteo", "--rows", "1500", "--days", "3", "--seed", str(seed), "--out")
+        return self._made(f"log_{seed}", *words)
+
+    def _rows(self, seed: int, *options: str) -> Path:
+        name = "_".join(["rows", str(seed), *options]).replace("--", "").replace(",", "")
+        return self._made(name, "prepare", "--data", self._log(seed), *options, "--out")
+
+    def _sequences(self, seed: int) -> Path:
+        words = ("synth", "interactions", "--users", "80", "--items", "90", "--seed", str(seed), "--out")
+        events = self._made(f"events_{seed}", *words) / "interactions.csv"
+        return self._made(f"sequences_{seed}", "prepare", "--preset", "events", "--data", events, "--out")
+
+    def _run(self, seed: int) -> Path:
+        words = ("train", "demo", *_TINY, *_TABLES, *_STOP, "--set", "cadence.keep_ledger=true")
+        return self._made(f"run_{seed}", *words, "--data", self._log(seed), "--run")
+
+    def _sequence_run(self, seed: int) -> Path:
+        return self._made(
+            f"sequence_run_{seed}", "train", "sasrec", *_SEQUENCES, "--data", self._sequences(seed), "--run"
+        )
+
+    def _model(self, seed: int) -> Path:
+        return self._made(f"model_{seed}", "checkpoint", "export", self._run(seed), "--out")
+
+    def rows(self, *options: str) -> Kind:
+        """Prepared rows, of which a run is trained, and which an audit looks at."""
+        train = Use(("train", "demo", *_TINY, *_STOP, "--data", "{dir}", "--run", "{out}"), "{out}/model")
+        return Kind(" ".join(("rows", *options)), self._rows(1, *options), (train,), self._rows(2, *options))
+
+    def vocabulary(self) -> Kind:
+        """Prepared rows whose vocabulary encodes raw ones."""
+        words = ("train", "demo", *_TINY, *_STOP, "--data", str(self._log(1)), "--vocabulary", "{dir}")
+        use = Use((*words, "--run", "{out}"), "{out}/model")
+        return Kind("vocabulary", self._rows(1), (use,), self._rows(2))
+
+    def sequences(self) -> Kind:
+        """Prepared sequences."""
+        train = Use(("train", "sasrec", *_SEQUENCES, "--data", "{dir}", "--run", "{out}"), "{out}/model")
+        return Kind("sequences", self._sequences(1), (train,), self._sequences(2))
+
+    def run(self) -> Kind:
+        """A run of clicks that goes on, is evaluated, and predicts."""
+        new_rows = str(self._log(2) / "day_0")
+        uses = (
+            Use(("train", "--run", "{dir}", "--resume", "--set", "stop.max_steps=9"), "{dir}/model"),
+            Use(("evaluate", "{dir}", "--split", "test", "--json"), ""),
+            Use(("predict", "{dir}", "--data", new_rows, "--out", "{out}.csv"), "{out}.csv"),
+        )
+        return Kind("run", self._run(1), uses, self._run(2))
+
+    def sequence_run(self) -> Kind:
+        """A run of sequences that goes on, is evaluated, and recommends."""
+        uses = (
+            Use(("train", "--run", "{dir}", "--resume", "--set", "stop.max_steps=9"), "{dir}/model"),
+            Use(("evaluate", "{dir}", "--json"), ""),
+            Use(("recommend", "{dir}", "--user", "5", "-k", "5"), ""),
+        )
+        return Kind("sequence run", self._sequence_run(1), uses, self._sequence_run(2))
+
+    def model(self) -> Kind:
+        """Exported weights that predict."""
+        words = ("predict", "{dir}", "--data", str(self._log(2) / "day_0"), "--out", "{out}.csv")
+        return Kind("model", self._model(1), (Use(words, "{out}.csv"),), self._model(2))
+
+
+KINDS: dict[str, Callable[[Workshop], Kind]] = {
+    "npy rows": Workshop.rows,
+    "parquet rows": lambda shop: shop.rows("--format", "parquet"),
+    "multi-hot rows": lambda shop: shop.rows("--multi-hot", ",".join(["2"] * 26)),
+    "vocabulary": Workshop.vocabulary,
+    "sequences": Workshop.sequences,
+    "run": Workshop.run,
+    "sequence run": Workshop.sequence_run,
+    "model": Workshop.model,
+}
