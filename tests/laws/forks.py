@@ -5,6 +5,7 @@ for each command and answers with one.
 """
 
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -15,11 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 TIMEOUT_S = 20.0
 
@@ -31,6 +32,7 @@ class Ended:
     status: int | None
     out: str
     err: str
+    num_operations: int = 0  # on files below the directory of a fault
 
     @property
     def is_rejected(self) -> bool:
@@ -43,11 +45,27 @@ class Ended:
         return f"status {self.status}: {' / '.join(said[-3:])[-400:]}"
 
 
-class ForkServer:
-    """Commands in forks; use it as a context."""
+@dataclass(frozen=True)
+class Fault:
+    """The n-th operation on files below a directory fails, writes half, or kills the process; see faults.c."""
 
-    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
-        self._timeout_s = timeout_s
+    directory: str
+    number: int = 0
+    how: Literal["count", "fail", "short", "kill"] = "count"
+    error: int = 0
+    is_lasting: bool = False  # all later ones fail too, as on a full disk
+
+    def arm(self) -> None:
+        """From now on, in this process."""
+        how = ("count", "fail", "short", "kill").index(self.how)
+        library = ctypes.CDLL(None)
+        library.faults_arm(self.directory.encode(), ctypes.c_long(self.number), how, self.error, int(self.is_lasting))
+
+
+class ForkServer:
+    """Commands in forks; use it as a context. With `preload` its forks can have faults."""
+
+    def __init__(self, timeout_s: float = TIMEOUT_S, preload: Path | None = None) -> None:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -55,6 +73,8 @@ class ForkServer:
             "NUMBA_THREADING_LAYER": "workqueue",
             "NUMBA_NUM_THREADS": "1",
         }
+        if preload is not None:
+            environment["LD_PRELOAD"] = str(preload)
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(timeout_s)],
             stdin=subprocess.PIPE,
@@ -73,9 +93,9 @@ class ForkServer:
         self._process.stdin.close()
         self._process.wait()
 
-    def run(self, *words: str | Path) -> Ended:
+    def run(self, *words: str | Path, fault: Fault | None = None) -> Ended:
         """A command of recmill with these words, in a fork."""
-        return self._ask("fork", words)
+        return self._ask("fork" if fault is None else asdict(fault), words)
 
     def warm_up(self, *words: str | Path) -> None:
         """The same in the server itself, so that later forks have its kernels loaded."""
@@ -83,7 +103,7 @@ class ForkServer:
         if ended.status != 0:
             raise RuntimeError(f"{words}: {ended.describe()}")
 
-    def _ask(self, where: str, words: Sequence[str | Path]) -> Ended:
+    def _ask(self, where: str | dict[str, Any], words: Sequence[str | Path]) -> Ended:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps([where, *(str(word) for word in words)]), file=self._process.stdin, flush=True)
@@ -106,7 +126,8 @@ def _serve(timeout_s: float) -> None:
     _load()
     for line in sys.stdin:
         where, *words = json.loads(line)
-        print(json.dumps(_run_forked(words, timeout_s) if where == "fork" else _run_here(words)), flush=True)
+        fault = Fault(**where) if isinstance(where, dict) else None
+        print(json.dumps(_run_here(words) if where == "here" else _run_forked(words, timeout_s, fault)), flush=True)
 
 
 def _run_here(words: Sequence[str]) -> dict[str, Any]:
@@ -118,30 +139,32 @@ def _run_here(words: Sequence[str]) -> dict[str, Any]:
     return {"status": status, "out": out.getvalue(), "err": err.getvalue()}
 
 
-def _run_forked(words: Sequence[str], timeout_s: float) -> dict[str, Any]:
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+def _run_forked(words: Sequence[str], timeout_s: float, fault: Fault | None) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as counted:
         child = os.fork()
         if not child:
-            _become(words, out.fileno(), err.fileno())
+            _become(words, (out.fileno(), err.fileno(), counted.fileno()), fault)
         status = _wait(child, time.monotonic() + timeout_s)
         texts = []
-        for file in (out, err):
+        for file in (out, err, counted):
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    return {"status": status, "out": texts[0], "err": texts[1]}
+    return {"status": status, "out": texts[0], "err": texts[1], "num_operations": int(texts[2] or 0)}
 
 
-def _become(words: Sequence[str], out: int, err: int) -> None:
+def _become(words: Sequence[str], outputs: tuple[int, int, int], fault: Fault | None) -> None:
     """Be the command, in a fork; does not come back."""
     status = 70
     try:
         os.setsid()  # what it starts ends with it
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
+        os.dup2(outputs[0], 1)
+        os.dup2(outputs[1], 2)
         sys.argv = ["recmill", *words]
         from recmill.cli.main import main
 
+        if fault is not None:
+            fault.arm()
         status = main(list(words))
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 2
@@ -152,6 +175,8 @@ def _become(words: Sequence[str], out: int, err: int) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        if fault is not None:
+            os.write(outputs[2], str(ctypes.CDLL(None).faults_seen()).encode())
         os._exit(status)
 
 

@@ -1,9 +1,10 @@
 """The sorts of directories that recmill writes, as small examples, for the laws about damaged and hostile files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.laws.damage import Kind, Use
+from tests.laws.faults import Scenario
 from tests.laws.forks import ForkServer
 
 _TINY = tuple(
@@ -34,10 +35,14 @@ class Workshop:
         self._server, self._scratch = server, scratch
 
     def _made(self, name: str, *words: str | Path) -> Path:
-        """The directory of this name, written by a command with --out or --run behind it."""
+        """The directory of this name, written by a command with --out or --run behind it.
+
+        Events are prepared in a fork: the threads of polars would not live on in one.
+        """
         path = self._scratch / name
         if not path.exists():
-            self._server.warm_up(*words, path)
+            run = self._server.run if "--preset" in words else self._server.warm_up
+            run(*words, path)
         return path
 
     def _log(self, seed: int) -> Path:
@@ -116,3 +121,21 @@ KINDS: dict[str, Callable[[Workshop], Kind]] = {
     "sequence run": Workshop.sequence_run,
     "model": Workshop.model,
 }
+
+
+def scenarios(shop: Workshop) -> Iterator[Scenario]:
+    """What writes: a run, one that goes on, preparations of rows and of sequences, and a state in other files."""
+    train = ("train", "demo", *_TINY, *_TABLES, *_STOP, "--set", "cadence.keep_ledger=true", "--data")
+    words = (*train, str(shop._log(1)), "--run", "{dir}")
+    yield Scenario("run", None, words, (*words, "--start-or-resume"), "{dir}/model")
+    words = ("train", "--run", "{dir}", "--resume", "--set", "stop.max_steps=9")
+    yield Scenario("resume", shop._run(1), words, words, "{dir}/model")
+    for options in ((), ("--format", "parquet")):
+        words = ("prepare", "--data", str(shop._log(1)), *options, "--jobs", "1", "--out", "{dir}")
+        yield Scenario(" ".join(["prepare", *options]), None, words, words, "{dir}")
+    events = str(shop._scratch / "events_1" / "interactions.csv")
+    shop._sequences(1)
+    words = ("prepare", "--preset", "events", "--data", events, "--out", "{dir}")
+    yield Scenario("prepare events", None, words, words, "{dir}")
+    words = ("checkpoint", "reshard", str(shop._run(1)), "--pieces", "2", "--out", "{dir}")
+    yield Scenario("reshard", None, words, words, "{dir}")

@@ -1,6 +1,7 @@
 """Reads the command line, runs the verb, and turns errors into two lines and an exit status."""
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # or the interpreter complains once more when it flushes
         return 1
-    except (MemoryError, PermissionError) as error:
+    except (MemoryError, OSError) as error:
         if args.debug:
             raise
         print(f"recmill: {explain_system(error)}", file=sys.stderr)
@@ -94,10 +95,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def explain_system(error: MemoryError | PermissionError) -> str:
+def explain_system(error: MemoryError | OSError) -> str:
     """What the system did not give, and what to do about it."""
-    if isinstance(error, PermissionError):
-        return f"{error.filename or 'a file'} cannot be read or written: {error.strerror}; choose another place"
+    if isinstance(error, OSError):
+        place, why = error.filename or "a file", error.strerror or str(error)
+        if isinstance(error, PermissionError):
+            return f"{place} cannot be read or written: {why}; choose another place"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{place} cannot be written: {why}; make room and run the same command again"
+        return f"{place}: {why}; the system refused it: look at the disk and the path, and run the same command again"
     return (
         f"out of memory ({error or 'the system gave no more'}); `recmill plan` shows what a run needs: lower "
         "data.max_rows_per_table, data.global_batch or data.eval_batch"

@@ -9,7 +9,6 @@
 Each part of a stage leaves a record when it is done; a killed run goes on from those, and ends with the same bytes.
 """
 
-import json
 import platform
 import shutil
 from dataclasses import dataclass, field
@@ -28,11 +27,12 @@ from recmill.data.events.windows import PAD, UNKNOWN, Sequences
 from recmill.data.logs.bad_rows import refuse_many_bad
 from recmill.data.logs.text_file import Segment
 from recmill.data.prepared.manifest import SEQUENCES_FORMAT, prepared_kind
-from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
+from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing, was_finished
 from recmill.errors import DataError
 from recmill.files import (
-    MANIFEST,
+    has_manifest,
     is_of_recmill,
+    read_listing,
     read_manifest,
     refuse_occupied,
     replace_dir,
@@ -71,14 +71,30 @@ class EventJob:
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
     paths = find_event_files(job.data)
+    if not overwrite and has_manifest(job.out_dir) and was_finished(job.work_dir, _plan_of(job, paths)):
+        shutil.rmtree(job.work_dir, ignore_errors=True)
+        return read_listing(job.out_dir)
     refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths)
     require_free_space(job.out_dir.parent, 3 * sum(path.stat().st_size for path in paths), f"preparing {job.out_dir}")
     preparation = _Preparation(job, paths, overwrite=overwrite)
     try:
         return preparation.run()
     except DataError:  # what is to be done about it, to the files or the rules, makes the work so far another's
-        shutil.rmtree(job.work_dir)
+        shutil.rmtree(job.work_dir, ignore_errors=True)
         raise
+
+
+def _plan_of(job: EventJob, paths: tuple[Path, ...], schema: EventSchema | None = None) -> Record:
+    """What is done to which files; the schema that they fit is looked for, if it is not given."""
+    found = open_parts(paths, job.schemas, job.part_bytes)[0] if schema is None else schema
+    return {
+        "preset": job.preset,
+        "schema": found.model_dump(mode="json", exclude_none=True),
+        "rules": job.rules.resolved(),
+        "bad_rows": job.bad_rows,
+        "part_bytes": job.part_bytes,
+        "sources": {str(path.resolve()): [path.stat().st_size, path.stat().st_mtime_ns] for path in paths},
+    }
 
 
 class _Preparation:
@@ -88,14 +104,7 @@ class _Preparation:
         self._job = job
         self._schema, self._parts = open_parts(paths, job.schemas, job.part_bytes)
         self._roles = interactions.roles_of(self._schema, job.rules)
-        self._plan = {
-            "preset": job.preset,
-            "schema": self._schema.model_dump(mode="json", exclude_none=True),
-            "rules": job.rules.resolved(),
-            "bad_rows": job.bad_rows,
-            "part_bytes": job.part_bytes,
-            "sources": {str(path.resolve()): [path.stat().st_size, path.stat().st_mtime_ns] for path in paths},
-        }
+        self._plan = _plan_of(job, paths, self._schema)
         self._stages = Stages(job.work_dir, self._plan, jobs=job.jobs, overwrite=overwrite, on_progress=job.on_progress)
         self._result_dir = self._stages.result_dir
 
@@ -275,9 +284,8 @@ class _Preparation:
         plan = {key: self._plan[key] for key in ("preset", "schema", "rules", "sources")}
         write_manifest(directory, format=SEQUENCES_FORMAT, **plan, **facts, versions=versions)
         replace_dir(directory, job.out_dir)
-        shutil.rmtree(job.work_dir)
-        manifest: Record = json.loads((job.out_dir / MANIFEST).read_text())
-        return manifest
+        shutil.rmtree(job.work_dir, ignore_errors=True)  # the result has its name, whatever becomes of the rest
+        return read_listing(job.out_dir)
 
 
 def describe(facts: Record, preset: str, rules: EventRules) -> str:

@@ -35,13 +35,13 @@ from recmill.data.prepared.directory import Facts, seal
 from recmill.data.prepared.manifest import VOCABULARY
 from recmill.data.prepared.npy import NpyLayout
 from recmill.data.prepared.sinks import NpySink, Output, ParquetSink, Shuffle, Sink
-from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing
+from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing, was_finished
 from recmill.data.stream.block import LogReader, Reader
 from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.data.stream.raw_reader import build_reader
 from recmill.data.values.known import collect_values
 from recmill.errors import BadRowError, ConfigError, DataError
-from recmill.files import VALUES, is_of_recmill, refuse_occupied, require_free_space
+from recmill.files import VALUES, has_manifest, is_of_recmill, read_listing, refuse_occupied, require_free_space
 from recmill.memory import keep_freed_memory
 from recmill.settings.columns import Schema
 from recmill.settings.data import MAX_BAD_FRAC, SPLIT_NAMES, BadRowPolicy, SplitName
@@ -146,6 +146,9 @@ class PrepareJob:
 
 def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
+    if not overwrite and has_manifest(job.out_dir) and was_finished(job.work_dir, job.plan()):
+        shutil.rmtree(job.work_dir, ignore_errors=True)
+        return read_listing(job.out_dir)
     refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=job.paths)
     keep_freed_memory()  # every piece of text is parsed into as much memory as the one before
     if not job.parts:
@@ -156,7 +159,7 @@ def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     try:
         return preparation.run()
     except DataError:  # what is to be done about it, to the files or the settings, makes the work so far another's
-        shutil.rmtree(job.work_dir)
+        shutil.rmtree(job.work_dir, ignore_errors=True)
         raise
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -194,7 +197,7 @@ class _Preparation:
             self._stages.run("pack", [1] * len(sink.archives), lambda archive: sink.archives[archive].finish())
         self._write_values()
         manifest = seal(self._result_dir, job.out_dir, self._facts(counts, encoding, table_rows, sink), _versions())
-        shutil.rmtree(job.work_dir)
+        shutil.rmtree(job.work_dir, ignore_errors=True)  # the result has its name, whatever becomes of the rest
         return manifest
 
     def _write_values(self) -> None:

@@ -25,6 +25,16 @@ def say_nothing(stage: str, done: int, total: int) -> None:
     """For those who do not look."""
 
 
+def was_finished(directory: Path, plan: Record) -> bool:
+    """Whether this very work has given its result its name already, and was ended before it could clean up."""
+    path = directory / PLAN
+    return (
+        path.is_file()
+        and not (directory / "result").exists()
+        and json.loads(path.read_text()) == json.loads(json.dumps(plan))
+    )
+
+
 class Stages:
     """A directory of records; a part that has one is not done again."""
 

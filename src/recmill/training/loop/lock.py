@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recmill.errors import RunError
@@ -38,7 +38,8 @@ def locked(run_dir: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a lock that stays is no obstacle, once nobody holds it
+                path.unlink()
 
 
 def _read_owner(path: Path) -> str | None:
