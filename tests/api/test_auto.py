@@ -1,6 +1,8 @@
 """From a CSV to a model: everything is chosen, said and kept."""
 
+import tomllib
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import polars as pl
@@ -8,8 +10,11 @@ import pytest
 
 import recmill as rm
 from recmill.cli.main import main
+from recmill.data.infer.schema import infer_schema
+from recmill.data.logs.raw_format import AskedColumns
 from recmill.errors import ConfigError, DataError, RunError
 from recmill.recipes.auto import choose
+from recmill.settings.columns import Schema, schema_from_tree
 
 SHORT = {"stop.max_epochs": 1, "model.top": [16, 1]}
 
@@ -187,3 +192,41 @@ def test_rows_in_any_order_train_the_model_of_the_sorted_ones(
     words = ["train", "auto", "--data", str(tmp_path / "any.csv"), "--run", str(tmp_path / "told"), "--test-days", "4"]
     assert main([*words, "--set", "stop.max_epochs=1"]) == 0
     assert "auto: prepare.sort = seen: the 3,000 rows are not in the order of their times" in capsys.readouterr().err
+
+
+def test_click_rates_are_left_out_where_most_values_are_new(tmp_path: Path) -> None:
+    random, lines = Random(5), ["user,item,clicked"]
+    for user in range(300):  # in the order of the users: those who validate have never been seen
+        lines += [f"u{user},i{random.randrange(20)},{int(random.random() < 0.4)}" for _ in range(10)]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    run = rm.train("auto", data=tmp_path / "log.csv", run=tmp_path / "run", overrides={"stop.max_steps": 5})
+    assert getattr(run.config.model, "target_encoding_folds", None) == 0
+
+
+def test_rows_of_numbers_only_become_a_model(tmp_path: Path) -> None:
+    random, lines = Random(6), ["a,b,clicked"]
+    lines += [f"{random.random():.4f},{random.gauss(0, 1):.4f},{int(random.random() < 0.4)}" for _ in range(500)]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    run = rm.train("auto", data=tmp_path / "log.csv", run=tmp_path / "run", overrides={"stop.max_steps": 5})
+    assert run.results.test.num_rows == 50
+
+
+@pytest.mark.parametrize(
+    ("label", "positive"),
+    [("rating >= 4", ">= 4"), ("rating=5", 5.0), ("rating = 4, 5", (4.0, 5.0)), ("event = buy, cart", ("buy", "cart"))],
+)
+def test_a_label_may_say_what_is_positive(label: str, positive: object, tmp_path: Path) -> None:
+    random = Random(7)
+    rows = [(random.randrange(1, 6), random.choice(("buy", "cart", "view")), random.choice("abc")) for _ in range(600)]
+    csv = tmp_path / "log.csv"
+    csv.write_text("rating,event,shop\n" + "".join(f"{rating},{event},{shop}\n" for rating, event, shop in rows))
+    found = inferred(csv, label)
+    assert found.of_role("label")[0].positive == positive
+    parquet = tmp_path / "log.parquet"
+    pl.read_csv(csv).write_parquet(parquet)
+    assert inferred(parquet, label).of_role("label")[0].positive == positive
+
+
+def inferred(path: Path, label: str) -> Schema:
+    text = infer_schema([path], name="log", asked=AskedColumns(label=label)).text
+    return schema_from_tree(tomllib.loads(text), "log")

@@ -11,7 +11,7 @@ from recmill.api.data import prepare, rows_to_prepare
 from recmill.data.logs.raw_format import AskedColumns
 from recmill.errors import ConfigError, DataError
 from recmill.files import ROWS, has_manifest
-from recmill.recipes.auto import Choice, choose, holdout_frac, min_count
+from recmill.recipes.auto import Choice, choose, choose_statistics, holdout_frac, min_count
 from recmill.recipes.resolve import Sources, overrides_tree
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema, schema_from_tree
@@ -20,6 +20,7 @@ from recmill.settings.schemas import find_schema
 from recmill.settings.tree import Tree, layered, nested
 
 Tell = Callable[[str], None]
+_SAMPLED_ROWS = 200_000  # of each file, to find out how many values are new
 _SAY_THE_SPLIT = ("holdout_frac", "holdout_rows", "holdout_days", "test_files", "test_after")
 # Said of raw files; the recipe's own settings of prepared rows contradict them.
 _OF_SPLITS_BY_TIME = ("data.test_after", "data.holdout_days", "data.split")
@@ -46,6 +47,7 @@ def chosen_sources(sources: Sources, run_dir: Path, asked: AskedColumns, tell: T
     from recmill.data.prepared.directory import read_facts  # numpy and kernels
 
     choices += choose(read_facts(rows_dir).num_rows("train"))
+    choices += choose_statistics(_unseen_shares(rows_dir))
     for choice in choices:
         tell(f"auto: {choice.describe()}")
     values = {choice.key: choice.value for choice in choices if not choice.key.startswith("prepare.")}
@@ -53,6 +55,27 @@ def chosen_sources(sources: Sources, run_dir: Path, asked: AskedColumns, tell: T
     own = {key: value for key, value in tree.get("data", {}).items() if f"data.{key}" not in _OF_SPLITS_BY_TIME}
     overrides = {**tree, "data": own}
     return replace(sources, data=rows_dir, schema=None, options=options, overrides=overrides)
+
+
+def _unseen_shares(rows_dir: Path) -> dict[str, float]:
+    """Of each column the share of validation rows whose value is unknown, beyond that of training rows."""
+    from recmill.data.encode.vocabulary import UNKNOWN_ROW
+    from recmill.data.prepared.directory import Prepared
+
+    prepared = Prepared(rows_dir)
+    try:
+        facts = prepared.facts
+        if facts.encoding.category != "vocabulary" or facts.multi_hot is not None:
+            return {}
+        shares = []
+        for split in ("train", "validation"):
+            segments = [segment.part(0, _SAMPLED_ROWS) for segment in prepared.segments(split)]
+            ids = prepared.reader.read(segments).columns.ids
+            shares.append((ids == UNKNOWN_ROW).sum(axis=0) / max(1, len(ids)))
+        columns = [facts.schema.category_names[column] for column in facts.schema.slot_columns]
+        return dict(zip(columns, (shares[1] - shares[0]).tolist(), strict=True)) if columns else {}
+    finally:
+        prepared.close()
 
 
 def refuse_processes(procs: int | None) -> None:

@@ -1,5 +1,6 @@
 """Settings chosen from the data: the size of the log decides batch, learning rates, regularisation and length."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, log2, sqrt
 from typing import Any
@@ -14,6 +15,7 @@ _BASE_BATCH, _MAX_BATCH = 128, 2048
 _STEPS_WANTED = 700  # in an epoch: enough to learn from, few enough for seconds
 _LEAST_STEPS, _MAX_EPOCHS = 1_200, 20
 _SMALL_LOG, _LARGE_LOG = 300_000, 3_000_000
+_MANY_UNSEEN = 0.3  # of the validation rows
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,18 @@ def holdout_frac(num_rows: int) -> float:
 def min_count(num_rows: int) -> int:
     """How often a value occurs at least to have a row of its own."""
     return 2 if num_rows < _SMALL_LOG else 4
+
+
+def choose_statistics(unseen: Mapping[str, float]) -> list[Choice]:
+    """Whether click rates of values are inputs, by the share of validation rows whose value is new, of each column.
+
+    The layers come to rely on them, and new values have none.
+    """
+    name = max(unseen, key=lambda each: unseen[each], default=None)
+    if name is None or unseen[name] <= _MANY_UNSEEN:
+        return []
+    reason = f"{unseen[name]:.0%} of the validation rows have a new value of {name}, of which there is no click rate"
+    return [Choice("model.target_encoding_folds", 0, reason)]
 
 
 def choose(num_rows: int) -> list[Choice]:

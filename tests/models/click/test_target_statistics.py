@@ -9,6 +9,7 @@ from recmill.data.batch import Columns
 from recmill.embeddings.table import TableSpec
 from recmill.errors import ConfigError, DataError
 from recmill.models.click.target_statistics import TargetStatistics
+from recmill.seeds import rng
 from recmill.settings.click_models import DnnConfig
 
 SPECS = (TableSpec("a", 5), TableSpec("b", 3, num_slots=2), TableSpec("c", 4))
@@ -134,3 +135,20 @@ def test_ids_outside_their_table_are_refused() -> None:
 def test_a_single_fold_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model.target_encoding_folds = 1: a row sees the rows of other folds"):
         DnnConfig(target_encoding_folds=1)
+
+
+def test_an_evaluation_tells_new_values_of_no_fewer_rows_than_training_ever_did() -> None:
+    """All users have 40 rows in training, so that layers have never seen a small number; a new user has none."""
+    spec, random = TableSpec("user", 12), rng(4, "users")
+    ids = np.repeat(np.arange(2, 12), 40)[:, None]
+    dense = random.random((400, 1)).astype(np.float32)
+    columns = Columns(dense, ids.astype(np.int64), (random.random(400) < 0.3).astype(np.float32))
+    statistics = TargetStatistics((spec,), 4, 10.0)
+    statistics.count(columns)
+    told = statistics.train()(columns)[:, 1]
+    new = statistics.eval()(Columns(dense[:1], np.array([[1]]), columns.labels[:1]))[0]
+    assert told.min() - 0.2 < new[1] <= told.median()
+    clicks = float(columns.labels.sum())
+    assert new[0] == pytest.approx(np.log((clicks + 0.5) / (400 + 0.5 - clicks)), abs=1e-5)  # the rate of all rows
+    seen = statistics(columns)[:, 1]
+    assert torch.allclose(seen, torch.full_like(seen, float(np.log(40.0))))

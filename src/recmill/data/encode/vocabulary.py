@@ -228,9 +228,10 @@ class Vocabulary:
             raise DataError(f"{slots_path} is damaged, or belongs to another {COLUMNS}: its checksum differs")
         self.columns = columns
         self.checksum: str = stated
-        with slots_path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        self._words = np.frombuffer(mapped, np.uint64)
+        self._words = np.empty(0, np.uint64)
+        if num_words:  # rows of numbers only have no values, and an empty file cannot be mapped
+            with slots_path.open("rb") as file:
+                self._words = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint64)
 
     @property
     def table_rows(self) -> tuple[int, ...]:

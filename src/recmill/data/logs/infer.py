@@ -165,24 +165,36 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 def guess_columns(table: SampleTable, separator: str, asked: AskedColumns) -> list[Guess]:
     """Role, kind and more of every column."""
-    asked.refuse_unknown(table.names)
+    asked = asked.fitted(table.names)
     label_name, why = guess_label(table, asked)
     return [
-        Guess(label_settings(values) or {}, why)
+        Guess(label_settings(values, asked.positive) or {}, why)
         if name == label_name
         else guess_column(name, values, separator, asked=asked)
         for name, values in zip(table.names, table.columns, strict=True)
     ]
 
 
-def label_settings(values: Sequence[str]) -> dict[str, Any] | None:
-    """How a column is read as a label, if it may be one: 0 and 1, true and false, or a word for yes and another."""
+def label_settings(values: Sequence[str], positive: str | tuple[str, ...] | None = None) -> dict[str, Any] | None:
+    """How a column is read as a label, if it may be one: 0 and 1, true and false, or a word for yes and another.
+
+    With a bound or values that are positive, any column may.
+    """
     found = set(values)
+    if positive is not None:
+        are_numbers = all(_FLOAT.fullmatch(value) for value in found if value)
+        if isinstance(positive, str):
+            return {"role": "label", "kind": "float", "positive": positive} if are_numbers else None
+        told = (
+            [float(value) for value in positive] if are_numbers and all(map(_FLOAT.fullmatch, positive)) else positive
+        )
+        kind = "string" if told is positive else "float"
+        return {"role": "label", "kind": kind, "positive": told[0] if len(told) == 1 else list(told)}
     if found <= {"0", "1"} or {value.lower() for value in found} <= {"true", "false"}:
         return {"role": "label", "kind": "int"}
-    positive = [value for value in found if value.lower() in POSITIVE_WORDS]
-    if len(found) == 2 and len(positive) == 1 and "" not in found:
-        return {"role": "label", "kind": "string", "positive": positive[0]}
+    words = [value for value in found if value.lower() in POSITIVE_WORDS]
+    if len(found) == 2 and len(words) == 1 and "" not in found:
+        return {"role": "label", "kind": "string", "positive": words[0]}
     return None
 
 
@@ -209,11 +221,11 @@ def guess_label(table: SampleTable, asked: AskedColumns) -> tuple[str | None, st
     binary = [n for n, values in columns.items() if set(values) == {"0", "1"}]
     if wanted is not None:
         values = table.columns[table.names.index(wanted)]
-        if label_settings(values) is None:
+        if label_settings(values, asked.positive) is None:
             shown = ", ".join(sorted(set(values) - {"0", "1"})[:3])
             raise DataError(
-                f"--label {wanted}: a label is 0 or 1, and this column holds {shown}; write a schema in which it says "
-                'what is positive, e.g. positive = ">= 4"'
+                f"--label {wanted}: a label is 0 or 1, and this column holds {shown}; say what is positive, as in "
+                f"--label '{wanted} >= 4' or --label '{wanted} = yes, maybe'"
             )
         return wanted, "the label, as asked for"
     named = {n: v for n, v in columns.items() if n.lower() in LABEL_NAMES}

@@ -12,6 +12,7 @@ from recmill.data.logs.infer import (
     guess_kind,
     guess_label,
     guess_several,
+    label_settings,
     tell_missing,
     with_parts,
 )
@@ -38,12 +39,14 @@ def infer_typed(
     samples: dict[str, "Sample"], num_rows: int, *, name: str, file_format: Format, asked: AskedColumns
 ) -> Draft:
     """A schema for columns of these types and first values, whatever the format."""
-    asked.refuse_unknown(list(samples))
+    asked = asked.fitted(list(samples))
     label_name, why = _guess_label(samples, asked)
-    guesses = {
-        name: Guess({"role": "label", "kind": "int"}, why) if name == label_name else guess_typed(name, sample, asked)
-        for name, sample in samples.items()
-    }
+    guesses = {name: guess_typed(name, sample, asked) for name, sample in samples.items() if name != label_name}
+    if label_name is not None:
+        values = [written(value) for value in samples[label_name].values]
+        rule = {"role": "label", "kind": "int"} if asked.positive is None else label_settings(values, asked.positive)
+        guesses[label_name] = Guess(rule or {}, why)
+    guesses = {name: guesses[name] for name in samples}
     guesses = with_parts(guesses, asked)
     columns = [{"name": name, **guess.settings} for name, guess in guesses.items()]
     schema = schema_from_tree({"name": name, "format": file_format, "columns": columns}, "inferred")
@@ -79,7 +82,12 @@ def _guess_label(samples: dict[str, "Sample"], asked: AskedColumns) -> tuple[str
     numbers = {name: s for name, s in samples.items() if s.type.read_as in ("int", "float") and not s.type.is_list}
     wanted = asked.label
     if wanted is not None and wanted not in numbers:
-        raise DataError(f"--label {wanted}: a label is a number, 0 or 1; this column is {samples[wanted].type_name}")
+        if isinstance(asked.positive, tuple) and samples[wanted].type.read_as == "string":
+            return wanted, "the label, as asked for"
+        raise DataError(
+            f"--label {wanted}: a label is a number, 0 or 1; this column is {samples[wanted].type_name}; if it holds "
+            f"words, say which are positive, as in --label '{wanted} = yes, maybe'"
+        )
     columns = [[written(value) for value in sample.values] for sample in numbers.values()]
     return guess_label(SampleTable(list(numbers), columns, has_header=False), asked)
 

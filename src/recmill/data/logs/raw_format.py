@@ -3,8 +3,9 @@
 A format is one file that has these three things, and one line of the table in `formats.py`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
@@ -112,14 +113,21 @@ class RawChunk:
         return self.num_lines - len(self.raw.labels)
 
 
+_LABEL_RULE = re.compile(r"(.+?)\s*(>=|<=|>|<|=)\s*(.+)")
+
+
 @dataclass(frozen=True)
 class AskedColumns:
-    """What a user says of columns when a schema is inferred; it comes before every guess."""
+    """What a user says of columns when a schema is inferred; it comes before every guess.
+
+    A label may say what is positive: "rating >= 4", "event = buy, cart".
+    """
 
     label: str | None = None
     time: str | None = None
     ignored: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    positive: str | tuple[str, ...] | None = None  # of the label: a bound, or values
 
     def __post_init__(self) -> None:
         for (first, names), (second, others) in combinations(self._by_option.items(), 2):
@@ -133,8 +141,17 @@ class AskedColumns:
         given = {option: () if name is None else (name,) for option, name in single.items()}
         return {**given, "--ignore": self.ignored, "--categories": self.categories}
 
-    def refuse_unknown(self, columns: Sequence[str]) -> None:
-        """Complain about a name that no column has."""
+    def fitted(self, columns: Sequence[str]) -> "AskedColumns":
+        """The same for these columns: a rule taken off the name of the label, and names that no column has rejected."""
+        found = self
+        rule = None if self.label is None or self.label in columns else _LABEL_RULE.fullmatch(self.label)
+        if rule and rule[1] in columns:
+            values = tuple(value.strip() for value in rule[3].split(","))
+            found = replace(self, label=rule[1], positive=values if rule[2] == "=" else f"{rule[2]} {rule[3]}")
+        found._refuse_unknown(columns)
+        return found
+
+    def _refuse_unknown(self, columns: Sequence[str]) -> None:
         for option, names in self._by_option.items():
             for name in names:
                 if name not in columns:

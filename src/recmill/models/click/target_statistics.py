@@ -17,6 +17,8 @@ from recmill.seeds import mix64
 
 STATISTICS = ("rate", "rows")  # of each category
 _NO_FOLD = -1
+_RARE = 0.01  # what less than this share of the training rows were told is not told to others
+_MOST_COUNTED = 4096  # rows of a value: more are enough in any case
 
 
 @njit(nogil=True, parallel=True, cache=True)
@@ -47,6 +49,26 @@ def _count(
                     counts[first_row[table] + columns.ids[row, slot], folds[row], 1] += is_clicked
 
 
+@njit(nogil=True, cache=True)
+def _find_floors(
+    counts: NDArray[np.int32], first_row: NDArray[np.int64], rare: float, floors: NDArray[np.float64]
+) -> None:
+    """Of each table the number of other rows of their value that all but a small share of its rows were told."""
+    num_folds = counts.shape[1]
+    other_folds = num_folds / (num_folds - 1)
+    for table in range(len(first_row) - 1):
+        told = np.zeros(_MOST_COUNTED + 1, np.int64)  # how many rows were told of so many others
+        for place in range(first_row[table], first_row[table + 1]):
+            num_rows = counts[place, :, 0].sum()
+            for fold in range(num_folds):
+                told[min(num_rows - counts[place, fold, 0], _MOST_COUNTED)] += counts[place, fold, 0]
+        below, num_others = 0, 0
+        while told.sum() and num_others < _MOST_COUNTED and below + told[num_others] <= rare * told.sum():
+            below += told[num_others]
+            num_others += 1
+        floors[table] = other_folds * num_others
+
+
 @njit(nogil=True, parallel=True, cache=True)
 def _look_up(
     columns: Columns,
@@ -54,6 +76,7 @@ def _look_up(
     bounds: tuple[NDArray[np.int64], NDArray[np.int64]],
     counts: NDArray[np.int32],
     prior: tuple[float, float],
+    floors: NDArray[np.float64],
     out: NDArray[np.float32],
 ) -> None:
     first_row, first_slot = bounds
@@ -62,10 +85,10 @@ def _look_up(
     other_folds = num_folds / (num_folds - 1)
     for row in prange(len(folds)):
         for table in range(num_tables):
-            shown, clicked = 0.0, 0.0
+            shown, clicked, floor = 0.0, 0.0, 0.0
             for slot in range(first_slot[table], first_slot[table + 1]):
                 if columns.ids[row, slot] >= 0:
-                    place = first_row[table] + columns.ids[row, slot]
+                    place, floor = first_row[table] + columns.ids[row, slot], floors[table]
                     num_rows, num_clicks = 0, 0
                     for fold in range(num_folds):
                         if fold != folds[row]:
@@ -76,7 +99,7 @@ def _look_up(
                     shown += weight * num_rows
                     clicked += weight * num_clicks
             out[row, table] = np.log((clicked + prior_clicks) / (shown - clicked + prior_rows - prior_clicks))
-            out[row, num_tables + table] = np.log1p(shown)
+            out[row, num_tables + table] = np.log1p(max(shown, floor))
 
 
 class TargetStatistics(nn.Module):
@@ -86,8 +109,10 @@ class TargetStatistics(nn.Module):
     folds, by what stands in them; while training, a row is not told of the rows of its own fold, so that it cannot find
     its own click in a rate. What other folds say counts K / (K − 1) times, so that on average it is what all other rows
     of the value say; a row that is evaluated is told as much: of n rows of its value, n − 1. Without that the layers
-    would see larger numbers in an evaluation than they were trained with. The counts are buffers: they are saved and
-    restored with the layers.
+    would see larger numbers in an evaluation than they were trained with. For the same reason an evaluation does not
+    tell of fewer rows than nearly all training rows were told of: values that are new would be far outside of what the
+    layers have seen, where all values of a column, such as users, have many rows. The counts are buffers: they are
+    saved and restored with the layers.
     """
 
     def __init__(self, specs: Sequence[TableSpec], num_folds: int, prior_rows: float) -> None:
@@ -100,6 +125,7 @@ class TargetStatistics(nn.Module):
         self.totals: Tensor
         self.register_buffer("counts", torch.from_numpy(np.zeros((num_rows, num_folds, 2), np.int32)))
         self.register_buffer("totals", torch.zeros(2, dtype=torch.int64))  # rows, and clicks among them
+        self._found_floors: tuple[tuple[int, int], NDArray[np.float64]] | None = None  # of these totals
 
     def forget(self) -> None:
         """Begin to count anew."""
@@ -128,5 +154,15 @@ class TargetStatistics(nn.Module):
         prior = (self._prior_rows, self._prior_rows * base_rate)
         out = np.empty((columns.num_rows, len(STATISTICS) * (len(self._bounds.first_row) - 1)), np.float32)
         bounds = (self._bounds.first_row, self._bounds.first_slot)
-        _look_up(columns, folds, bounds, self.counts.numpy(), prior, out)
+        floors = np.zeros(len(self._bounds.first_row) - 1) if self.training else self._floors()
+        _look_up(columns, folds, bounds, self.counts.numpy(), prior, floors, out)
         return torch.from_numpy(out)
+
+    def _floors(self) -> NDArray[np.float64]:
+        """Of each table, found once for the rows that have been counted."""
+        num_rows, num_clicks = self.totals.tolist()
+        if self._found_floors is None or self._found_floors[0] != (num_rows, num_clicks):
+            floors = np.zeros(len(self._bounds.first_row) - 1)
+            _find_floors(self.counts.numpy(), self._bounds.first_row, _RARE, floors)
+            self._found_floors = (num_rows, num_clicks), floors
+        return self._found_floors[1]
