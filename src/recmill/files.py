@@ -30,7 +30,7 @@ _FILE = Table(optional={"bytes": whole(), "xxh3_128": HEX, "sha256": HEX}, other
 # Whatever else a manifest says is for those who read that kind of directory.
 _LISTING = Table(
     fields={"files": Table(others=_FILE, names=INSIDE)},
-    optional={_OWN_CHECKSUM: HEX, "step": whole()},
+    optional={_OWN_CHECKSUM: HEX, "step": whole(), "run": HEX},
     others=ANYTHING,
 )
 

@@ -48,6 +48,7 @@ class Saver:
         self._writing: Future[None] | None = None
         self._room = Room()
         self._saved_step: int | None = None
+        self._complaint = ""  # about the checkpoint that was tried last
         self.run_id = read_run_id(run_dir)  # empty of an older run, until it goes on
 
     def __enter__(self) -> Self:
@@ -82,8 +83,8 @@ class Saver:
                 return progress
         if directories:
             raise RunError(
-                f"none of the {len(directories)} checkpoints in {self._dir / CHECKPOINTS} can be used; "
-                "start anew with --overwrite or in another run directory"
+                f"none of the {len(directories)} checkpoints in {self._dir / CHECKPOINTS} can be used: "
+                f"{self._complaint}\nrestore one, or start anew with --overwrite or in another run directory"
             )
         return Progress()
 
@@ -98,7 +99,8 @@ class Saver:
             complaint = str(error)
         complaints = [each for each in self._group.gather(complaint) if each]
         if complaints:
-            self._tell(f"warning: {complaints[0]}; falling back on the checkpoint before it")
+            self._complaint = complaints[0]
+            self._tell(f"warning: {complaints[0]}; falling back on the checkpoint before it, if there is one")
             return None
         return progress
 

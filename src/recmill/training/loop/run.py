@@ -17,6 +17,7 @@ from recmill.run_stamp import new_run_id, write_results, write_run_settings
 from recmill.settings.families import AnyConfig
 from recmill.settings.tree import to_toml
 from recmill.training.checkpoint.checkpoint import MODEL, read_model
+from recmill.training.checkpoint.identity import refuse_foreign_state
 from recmill.training.checkpoint.saver import Saver
 from recmill.training.loop.health import find_warnings
 from recmill.training.loop.ledger import LEDGER, Ledger, forget_behind
@@ -283,6 +284,8 @@ class RunWriter:
         if best and best["model"] == MODEL:
             test_of_best = results["test"]
         elif best and best["model"] is not None:
+            with self._group.together():
+                refuse_foreign_state(self.dir / best["model"], self.saver.run_id, task.config)
             read_model(self.dir / best["model"], task.state)
             evaluation, weights = task.evaluate("test"), "best"
             self.tell(f"step {best['step']:,}  {evaluation.describe()}  (the best weights on validation)")
