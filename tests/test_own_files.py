@@ -15,6 +15,7 @@ from recmill.own_files import (
     ListOf,
     MisfitError,
     OrNull,
+    Shape,
     Table,
     number,
     one_of,
@@ -110,7 +111,7 @@ def test_a_misfit_is_named_by_file_and_field(content: Any, words: str, tmp_path:
 
 
 def test_shapes_know_their_values() -> None:
-    fits = {
+    fits: dict[Shape, tuple[list[Any], list[Any]]] = {
         whole(0, 5): ([0, 5], [-1, 6, 1.0, True, "1", None]),
         number(0): ([0, 1.5], [-0.1, float("nan"), float("inf"), False, 10**400]),
         one_of("a", "b"): (["a"], ["c", ["a"], None]),

@@ -16,7 +16,7 @@ from recmill.settings.families import AnyConfig
 from recmill.training.job import run_job
 from recmill.training.loop import run as run_module
 from recmill.training.loop.run import RunWriter
-from tests.observe.test_record import read_scalars
+from tests.observe.scalars import read_scalars
 from tests.training.sequence.worlds import make_world, resolve
 
 CADENCE = ("cadence.log_every_steps=2", "cadence.save_every_steps=3", "cadence.evaluate_every_steps=4")
