@@ -15,7 +15,7 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
     *("calibration", "errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "uncertainty"),
-    "world",
+    *("own_files", "run_stamp", "world"),
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
@@ -32,7 +32,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jit": {"files"},
     "memory": set(),
     "seeds": {"jit"},
-    "files": {"errors"},
+    "files": {"errors", "own_files"},
+    "own_files": {"errors"},
+    "run_stamp": {"errors", "files", "own_files"},
     "settings": {"errors"},
     "metrics": {"jit", "weighted_metrics"},
     "weighted_metrics": set(),
@@ -60,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models.parts": BASE | {"settings"},
     "models.click": BASE | {"settings", "data.batch", "embeddings", "models.parts"},
     "models.sequence": BASE | {"settings", "embeddings", "models.parts"},
-    "training.progress": {"data.batch"},
+    "training.progress": {"data.batch", "own_files"},
     "training.device": {"errors", "settings"},
     "training.threads": set(),
     "training.checkpoint": BASE
@@ -74,7 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),
     # a family is chosen by its name, and imported when a job of it is opened
     "training.job": BASE | {"settings", "observe", "models.click"} | (TRAINING - FAMILIES),
-    "recipes": {"errors", "files", "settings", "data.prepared"},
+    "recipes": {"errors", "files", "own_files", "run_stamp", "settings", "data.prepared"},
     "serve": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "embeddings", "recipes", "training.job"},
     "launch": BASE | {"observe"},
     "api": BASE | DATA | MODELS | TRAINING | {"settings", "observe", "recipes", "serve"} | ENDS,

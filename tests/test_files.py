@@ -92,7 +92,7 @@ def test_a_manifest_vouches_for_every_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("files", ["[]", "null", '"a"', '{"a": 3}'])
 def test_a_manifest_without_a_table_of_files_is_named(tmp_path: Path, files: str) -> None:
     (tmp_path / "manifest.json").write_text(f'{{"files": {files}}}')
-    with pytest.raises(RunError, match=r"manifest\.json is damaged: `files` is not a table of the files"):
+    with pytest.raises(RunError, match=r"manifest\.json is damaged: files.* is not a table"):
         read_manifest(tmp_path)
 
 

@@ -16,6 +16,7 @@ from uuid import uuid4
 import xxhash
 
 from recmill.errors import DataError, RunError
+from recmill.own_files import ANYTHING, HEX, INSIDE, Table, read_own_json, whole
 
 MANIFEST = "manifest.json"
 CONFIG, RESULTS = "config.toml", "results.json"  # of a run directory: written first, and last
@@ -25,6 +26,13 @@ ROWS = "rows"  # of a run of the recipe auto: its prepared rows
 _OWN_CHECKSUM = "manifest_sha256"
 _HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
 CHECKSUM = "xxh3_128"  # ten times as fast, and what it guards against is accidents
+_FILE = Table(optional={"bytes": whole(), "xxh3_128": HEX, "sha256": HEX}, others=ANYTHING)
+# Whatever else a manifest says is for those who read that kind of directory.
+_LISTING = Table(
+    fields={"files": Table(others=_FILE, names=INSIDE)},
+    optional={_OWN_CHECKSUM: HEX, "step": whole(), "run": HEX},
+    others=ANYTHING,
+)
 
 
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
@@ -43,6 +51,8 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 def finished_file(path: Path) -> Iterator[Path]:
     """Yield a scratch path whose file becomes `path` only if the body succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        raise RunError(f"{path} is a directory, and a file is to be written there; move it away or remove it")
     scratch = path.with_name(f".{path.name}.{uuid4().hex[:12]}")  # hosts that share a disk may have equal pids
     try:
         yield scratch
@@ -193,14 +203,9 @@ def read_listing(directory: Path) -> dict[str, Any]:
     """The manifest of a directory, without a look at the files."""
     path = directory / MANIFEST
     if not path.is_file():
-        raise RunError(f"{directory} is not complete: it has no {MANIFEST}")
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        files = manifest["files"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
-    if not isinstance(files, dict) or not all(isinstance(stated, dict) for stated in files.values()):
-        raise RunError(f"{path} is damaged: `files` is not a table of the files and what is known of them")
+        what = f"its {MANIFEST} is no file" if os.path.lexists(path) else f"it has no {MANIFEST}"
+        raise RunError(f"{directory} is not complete: {what}")
+    manifest: dict[str, Any] = read_own_json(path, _LISTING)
     return manifest
 
 

@@ -65,7 +65,9 @@ def test_a_run_without_the_file_goes_on_and_writes_it(shop: Path) -> None:
     run = train(shop, "run", *SMALL)
     (run / VALUES).unlink()
     config = (run / "config.toml").read_text()
-    (run / "config.toml").write_text("".join(f"{x}\n" for x in config.splitlines() if not x.startswith("keep_values")))
+    (run / "config.toml").write_text(
+        "".join(f"{x}\n" for x in config.splitlines() if not x.startswith(("keep_values", "# recmill")))
+    )
     recmill("train", "--resume", "--run", run, "--set", "stop.max_steps=6", "--set", "data.keep_values=3")
     assert len(read_known(run / VALUES)["city"]) == 3
     assert tomllib.loads((run / "config.toml").read_text())["data"]["keep_values"] == 3

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recmill import files
+from recmill import files, run_stamp
 from recmill.settings.clicks import TrainConfig
 from recmill.training.job import run_job
 from recmill.training.loop import run as run_module
@@ -30,7 +30,7 @@ def test_comparisons_are_in_what_is_written_and_nothing_is_written_before(
             written.append(str(content))
         write(path, content, durable=durable)
 
-    monkeypatch.setattr(run_module, "write_atomic", watched)
+    monkeypatch.setattr(run_stamp, "write_atomic", watched)
     results = run_job(config, tmp_path / "run")
     assert [json.loads(content) for content in written] == [results]
     assert {"test", "validation", "test_of_best", "baselines", "data"} <= results.keys()

@@ -1,6 +1,5 @@
 """A run directory, opened from Python: settings, results, metrics over the steps, evaluation, its model."""
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from recmill.errors import RunError
 from recmill.files import CONFIG, RESULTS
 from recmill.observe.record import METRICS, read_records
 from recmill.recipes.resolve import read_run_config
+from recmill.run_stamp import read_results
 from recmill.settings.families import AnyConfig
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ class Run:
         """What was measured at the end."""
         if not self.is_finished:
             raise RunError(f"{self.dir} has no {RESULTS}: the run is not finished; go on with resume=True")
-        try:
-            return Results(json.loads((self.dir / RESULTS).read_text()))
-        except ValueError as error:
-            raise RunError(f"{self.dir / RESULTS} is damaged: {error}; write it anew with resume=True") from None
+        return Results(read_results(self.dir))
 
     def metrics(self) -> pl.DataFrame:
         """All records over the steps as a frame: `kind` is train or evaluate; what a record does not have is null."""

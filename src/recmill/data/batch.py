@@ -1,11 +1,13 @@
 """Batches, and columns of encoded rows; a batch knows where it came from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from recmill.errors import RunError
 
 # Legend: B rows, D dense columns, S slots: one for each category column, more for those of several values.
 
@@ -69,6 +71,7 @@ class Position:
     """Where a stream stands once a batch is spent: a cursor for every lane it reads."""
 
     cursors: tuple[Cursor, ...]
+    origin: str = field(default="", compare=False)  # the file that it was read from
 
     @property
     def epoch(self) -> int:
@@ -77,16 +80,23 @@ class Position:
 
     def part(self, rank: int, size: int) -> "Position":
         """The cursors of the lanes that one of several processes reads."""
-        return Position(self.cursors[rank::size])
+        return Position(self.cursors[rank::size], self.origin)
+
+    def misfit(self, what: str) -> RunError:
+        """The error of a position that the data does not have."""
+        return RunError(
+            f"{self.origin or 'the position'} does not fit the data: {what}; either it is damaged, or the data is not "
+            "what it was (--data DIR, if it was moved)"
+        )
 
     def to_json(self) -> list[list[int]]:
         """Plain data for a checkpoint."""
         return [list(cursor) for cursor in self.cursors]
 
     @staticmethod
-    def from_json(data: list[list[int]]) -> "Position":
-        """What `to_json` wrote."""
-        return Position(tuple(Cursor(*place) for place in data))
+    def from_json(data: list[list[int]], origin: str = "") -> "Position":
+        """What `to_json` wrote, and a file has kept."""
+        return Position(tuple(Cursor(*place) for place in data), origin)
 
 
 @dataclass(frozen=True)

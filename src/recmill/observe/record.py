@@ -2,14 +2,24 @@
 
 import json
 import math
+import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from recmill.errors import RunError
 from recmill.files import write_atomic
+from recmill.own_files import ANYTHING, TEXT, MisfitError, Table, number, parse_json, read_own_bytes, whole
 
 METRICS = "metrics.jsonl"
+Key = tuple[str, int, str | None]  # kind, step, split
+_RECORD = Table(
+    fields={"kind": TEXT, "step": whole(), "time": number()},
+    optional={"split": TEXT, "loss": number()},
+    others=ANYTHING,
+)
 
 
 class Recorder:
@@ -19,20 +29,31 @@ class Recorder:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # heavy, and only runs need it
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        path = run_dir / METRICS
-        if path.exists():
-            write_atomic(path, "".join(_records_up_to(path, at_step)))
+        path, events_dir = run_dir / METRICS, run_dir / "tensorboard"
+        kept = _once(read_records(path), at_step) if os.path.lexists(path) else {}
+        self._written = set(kept)
+        if os.path.lexists(path):
+            write_atomic(path, "".join(json.dumps(record) + "\n" for record in reversed(kept.values())))
+        if os.path.lexists(events_dir) and not events_dir.is_dir():
+            raise RunError(f"{events_dir} is no directory, and events are to be written there; remove it")
+        has_events = events_dir.is_dir() and any(events_dir.iterdir())
         self._file = path.open("a", encoding="utf-8")
-        self._events = EventFileWriter(str(run_dir / "tensorboard"))
-        if at_step:
+        self._events = EventFileWriter(str(events_dir))
+        if has_events:  # readers forget earlier events from this step on
             start = SessionLog(status=SessionLog.START)
-            self._events.add_event(Event(wall_time=time.time(), step=at_step, session_log=start))
+            self._events.add_event(Event(wall_time=time.time(), step=at_step + 1, session_log=start))
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """One record: a JSON object on a line, and a curve for each of its numbers."""
+        """One record: a JSON object on a line, and a curve for each of its numbers; what is there is not repeated.
+
+        A run that was killed behind its last evaluation evaluates again, and finds the same.
+        """
         record = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
+        if _key_of(record) in self._written:
+            return
         self._file.write(json.dumps(record, allow_nan=False) + "\n")
         self._file.flush()
+        self._written.add(_key_of(record))
         prefix = values.get("split", kind)
         self._add_scalars(step, {f"{prefix}/{name}": v for name, v in values.items() if _is_number(v)})
 
@@ -57,36 +78,37 @@ class Recorder:
         self.close()
 
 
-def _records_up_to(path: Path, step: int) -> list[str]:
-    """The lines of a metrics file that a run at this step has written; a torn last line is dropped."""
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if record["step"] <= step:
-            kept.append(line)
-    return kept
-
-
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """All records of a metrics file; a last line that is being written is left out."""
+    """All records of a metrics file; a last line that is being written, or that a kill has torn, is left out."""
     records = list[dict[str, Any]]()
-    for line in path.read_text(encoding="utf-8").splitlines():
+    *lines, rest = read_own_bytes(path).split(b"\n")
+    for place, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            record = parse_json(line.decode())
+            _RECORD.check(record, "")
+        except (MisfitError, UnicodeDecodeError) as error:
+            if place == len(lines) and not rest:  # the machine lost its power while it was written
+                break
+            raise RunError(f"{path}, line {place}, is damaged: {error}; remove that line") from None
+        records.append(record)
     return records
+
+
+def _once(records: list[dict[str, Any]], step: int) -> dict[Key, dict[str, Any]]:
+    """The records up to a step, each kind of a step and split once."""
+    return {_key_of(record): record for record in reversed(records) if record["step"] <= step}
+
+
+def _key_of(record: Mapping[str, Any]) -> Key:
+    return record["kind"], record["step"], record.get("split")
 
 
 def last_train_loss(run_dir: Path, step: int) -> float | None:
     """The loss of the newest training record up to a step; None if there is none."""
     path = run_dir / METRICS
-    records: list[dict[str, Any]] = [json.loads(line) for line in _records_up_to(path, step)] if path.exists() else []
-    losses = [float(record["loss"]) for record in records if record["kind"] == "train"]
-    return losses[-1] if losses else None
+    records = read_records(path) if os.path.lexists(path) else []
+    losses = [record["loss"] for record in records if record["kind"] == "train" and record["step"] <= step]
+    return float(losses[-1]) if losses else None
 
 
 def _is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from recmill.data.prepared.manifest import prepared_kind, settings_for_rows, set
 from recmill.errors import ConfigError, DataError, RunError
 from recmill.files import CONFIG, STDIN
 from recmill.recipes import RECIPES, find_recipe
+from recmill.run_stamp import read_run_settings
 from recmill.settings.changes import refuse_changes
 from recmill.settings.families import CLICK, SEQUENCE, AnyConfig, Family, family_of, family_of_tree
 from recmill.settings.reflect import setting_keys
@@ -139,12 +140,15 @@ def read_run_config(run_dir: Path) -> AnyConfig:
     """The settings that a run was made with."""
     if not (run_dir / CONFIG).is_file():
         raise RunError(f"{run_dir} is not a run directory: it has no {CONFIG}")
-    return read_config_tree(read_toml(run_dir / CONFIG), str(run_dir / CONFIG))
+    return read_config_tree(read_run_settings(run_dir).tree, str(run_dir / CONFIG))
 
 
 def read_config_tree(tree: Tree, where: str) -> AnyConfig:
     """Settings that a run has written."""
-    return from_tree(family_of_tree(tree).config, tree, where)
+    try:
+        return from_tree(family_of_tree(tree).config, tree, where)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def overrides_tree(overrides: Overrides, family: Family | None) -> Tree:

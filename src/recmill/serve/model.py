@@ -8,7 +8,7 @@ from recmill.files import has_manifest
 from recmill.recipes.resolve import apply_overrides, read_config_tree, read_run_config
 from recmill.serve.click_model import ClickModel
 from recmill.serve.sequence_model import SequenceModel
-from recmill.serve.weights import FoundWeights, find_weights
+from recmill.serve.weights import FoundWeights, find_weights, refuse_strange
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.families import AnyConfig
 from recmill.settings.sequences import SequenceConfig
@@ -80,6 +80,7 @@ def open_weights(path: Path, weights: str | Path) -> tuple[AnyConfig, FoundWeigh
             f"{path} holds one set of weights; leave out weights = {str(weights)!r}, or give its run directory"
         )
     state = open_state(path)
+    refuse_strange(state.directory)
     settings = state.settings()
     if settings is None:
         raise RunError(f"{path} has no config.toml beside its weights, so that nothing tells what they are of")

@@ -5,7 +5,7 @@ from pathlib import Path
 from recmill.errors import ConfigError
 from recmill.settings.families import AnyConfig
 from recmill.settings.reflect import setting_keys
-from recmill.settings.tree import Tree, flat_keys, value_at
+from recmill.settings.tree import Settings, Tree, flat_keys, value_at
 
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
 # Rows that were read while bad ones ended the run are the same ones as while bad ones are skipped.
@@ -36,6 +36,15 @@ def refuse_changes(before: AnyConfig, after: AnyConfig, run_dir: Path) -> None:
             f"stop.max_steps was {before.stop.max_steps} in {run_dir} and cannot become {after.stop.max_steps}: "
             f"schedule.change_fracs = {list(after.schedule.change_fracs)} are shares of it"
         )
+
+
+def find_difference(saved: Settings, run: Settings) -> str | None:
+    """In words, the first setting in which a saved state and its run are not the same run; None if there is none."""
+    for key in setting_keys(type(saved)):
+        old, new = value_at(saved, key), value_at(run, key) if type(run) is type(saved) else None
+        if old != new and not key.startswith(CHANGEABLE_ON_RESUME):
+            return f"{key} is {new} in the one and {old} in the other"
+    return None
 
 
 def refuse_other_model(changes: Tree, split: str) -> None:

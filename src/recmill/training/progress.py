@@ -4,6 +4,27 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from recmill.data.batch import Position
+from recmill.own_files import ListOf, MisfitError, OrNull, Table, number, whole
+
+_CURSOR = ListOf(of=whole(0, 1 << 48), length=3)
+PROGRESS_SHAPE = Table(
+    fields={
+        "step": whole(0, 1 << 48),
+        "num_rows": whole(0, 1 << 56),
+        "num_skipped": whole(0, 1 << 56),
+        "train_s": number(0),
+        "blocked_s": number(0),
+        "position": OrNull(of=ListOf(of=_CURSOR)),
+        "best": OrNull(of=Table(fields={"score": number(), "step": whole(0, 1 << 48)})),
+        "num_worse": whole(),
+    },
+    optional={  # older versions did not save them
+        "interval": Table(
+            fields={"num_rows": whole(), "loss_sum": number(), "train_s": number(0), "blocked_s": number(0)}
+        ),
+        "logged_loss": OrNull(of=number()),
+    },
+)
 
 
 class Spent(Protocol):
@@ -56,6 +77,7 @@ class Progress:
     best: Best | None = None
     num_worse: int = 0
     interval: Interval = Interval()
+    logged_loss: float | None = None  # the mean of the interval before it
 
     @property
     def epoch(self) -> int:
@@ -81,9 +103,9 @@ class Progress:
             interval=interval,
         )
 
-    def logged(self) -> "Progress":
-        """The interval has been told of."""
-        return replace(self, interval=Interval())
+    def logged(self, loss: float | None = None) -> "Progress":
+        """The interval has been told of, with this mean loss."""
+        return replace(self, interval=Interval(), logged_loss=loss)
 
     def after_evaluation(self, score: float | None) -> "Progress":
         """One more evaluation; where labels are all the same there is no AUROC, and nothing to compare."""
@@ -102,9 +124,24 @@ class Progress:
         return {**asdict(self), "position": self.position.to_json() if self.position else None}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> "Progress":
-        """What `to_json` wrote."""
-        position = Position.from_json(data["position"]) if data["position"] else None
+    def from_json(data: dict[str, Any], origin: str = "") -> "Progress":
+        """What `to_json` wrote and a file, the origin, has kept; what contradicts itself is rejected by its field."""
+        PROGRESS_SHAPE.check(data, "")
+        _refuse_contradictions(data)
+        position = Position.from_json(data["position"], origin) if data["position"] else None
         best = Best(**data["best"]) if data["best"] else None
         interval = Interval(**data.get("interval", {}))  # older versions did not save it
         return Progress(**{**data, "position": position, "best": best, "interval": interval})
+
+
+def _refuse_contradictions(data: dict[str, Any]) -> None:
+    step, num_rows = data["step"], data["num_rows"]
+    if num_rows and not 0 < step <= num_rows:
+        raise MisfitError(f"num_rows = {num_rows:,} does not go with step = {step:,}: a step has at least one row")
+    if bool(data["position"]) != bool(num_rows):
+        raise MisfitError(f"position = {str(data['position'])[:80]} does not go with num_rows = {num_rows:,}")
+    if data["best"] and data["best"]["step"] > step:
+        raise MisfitError(f"best.step = {data['best']['step']:,} is behind step = {step:,}")
+    epochs = [cursor[0] for cursor in data["position"] or [[0]]]
+    if min(epochs) > num_rows:
+        raise MisfitError(f"position has epoch {min(epochs):,}, but only {num_rows:,} rows were trained on")

@@ -49,7 +49,7 @@ def test_a_run_that_stopped_goes_on_to_the_same_bytes(
         assert second.loss_scale.scale == 4.0 * 2**4, "doubled at steps 7, 14, 21 and 28"
 
 
-def test_a_model_holds_the_weights_and_nothing_else(tiny_config: TrainConfig, tmp_path: Path) -> None:
+def test_a_model_holds_the_weights_and_their_settings(tiny_config: TrainConfig, tmp_path: Path) -> None:
     trained = assemble(tiny_config)
     write_model(tmp_path / "model", trained, train_steps(trained, 3))
     fresh = assemble(tiny_config)
@@ -60,6 +60,7 @@ def test_a_model_holds_the_weights_and_nothing_else(tiny_config: TrainConfig, tm
     for ours, theirs in zip(fresh.model.parameters(), trained.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "config.toml",
         "dense.safetensors",
         "manifest.json",
         "tables.safetensors",
@@ -112,7 +113,7 @@ def test_restore_falls_back_on_the_newest_intact_checkpoint(resolve: Resolve, op
             assert again.restore(task).step == 3, "the torn one has been replaced"
             (newer / "manifest.json").unlink()
             (older / "manifest.json").unlink()
-            with pytest.raises(RunError, match=r"none of the 2 checkpoints in .* can be used; start anew"):
+            with pytest.raises(RunError, match=r"none of the 2 checkpoints in .* can be used: "):
                 again.restore(task)
 
 

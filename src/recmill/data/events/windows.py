@@ -267,6 +267,9 @@ class WindowStream:
         )
         self._permutation = lru_cache(maxsize=2)(self._permute)  # a batch lies in one epoch or at the seam of two
         cursor = start.cursors[0] if start else Cursor()
+        if start and (len(start.cursors) != 1 or cursor.ordinal or not 0 <= cursor.row < self.num_windows):
+            place = f"row {cursor.row:,} of block {cursor.ordinal:,}"
+            raise start.misfit(f"position is {place}, and an epoch has {self.num_windows:,} windows in one block")
         self._spent = cursor.epoch * self.num_windows + cursor.row
         self.trailing_skipped = 0  # bad rows were rejected when the events were prepared
 

@@ -62,6 +62,7 @@ class Lanes:
         lookahead: int,
     ) -> None:
         num_lanes = len(sequences)
+        self._start = start
         self._sequences = sequences  # asked for the next block, each has it parsed, sooner or later
         self._ahead = [deque(islice(sequence, lookahead)) for sequence in sequences]
         self._shares = np.array(shares, np.int64)
@@ -123,6 +124,9 @@ class Lanes:
         ahead = self._ahead[lane]
         if self._open[lane] is None and ahead:
             opened = ahead.popleft().result()
+            row, num_rows = int(self._cursors[lane, 2]), opened.columns.num_rows
+            if row and row >= num_rows:  # only a saved position can say so; behind the last row is the next block
+                raise self._start.misfit(f"position[{lane}] is row {row:,} of a block of {num_rows:,} rows")
             ahead.extend(islice(self._sequences[lane], 1))
             self._open[lane], self._num_rows[lane] = opened, opened.columns.num_rows
             self._addresses[lane] = [column.ctypes.data for column in opened.columns]

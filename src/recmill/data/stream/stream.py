@@ -158,12 +158,23 @@ class Stream:
         self._lanes = order.lanes[part.rank :: part.size]
         self._is_alone = part.size == 1
         self._start = start or Position((Cursor(),) * len(self._lanes))
+        self._refuse_misfit(self._start)
         self._lookahead = max(1, 2 * ahead.threads // len(order.lanes))
         self.trailing_skipped = 0  # bad lines behind the last batch
         self._is_closed = False
         self._pool: Pool = EagerPool(ahead.threads) if ahead.batches else LazyPool(ahead.threads)
         batches = self._deal_batches()
         self._batches = Background(batches, ahead.batches) if ahead.batches else batches
+
+    def _refuse_misfit(self, start: Position) -> None:
+        """Complain about a position in which no stream of these lanes and blocks can stand."""
+        if len(start.cursors) != len(self._lanes):
+            raise start.misfit(f"position has {len(start.cursors)} lanes, expected {len(self._lanes)}")
+        per_lane = self._blocks.per_lane
+        for lane, (epoch, ordinal, row) in enumerate(start.cursors):
+            if not (epoch >= 0 and 0 <= ordinal < per_lane and row >= 0):
+                place = f"epoch {epoch:,}, block {ordinal:,}, row {row:,}"
+                raise start.misfit(f"position[{lane}] is {place}, and an epoch has {per_lane:,} blocks there")
 
     @property
     def extent(self) -> int:

@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from recmill.embeddings.piece import HasPieces, Piece, What
 from recmill.errors import FailureError, RunError
-from recmill.files import CHECKSUM, CONFIG, checksum, read_manifest, replace_dir, write_atomic, write_listing
+from recmill.files import CHECKSUM, CONFIG, MANIFEST, checksum, read_manifest, replace_dir, write_atomic, write_listing
+from recmill.own_files import TEXT, MisfitError, OrNull, Table, number, read_own_json, whole
+from recmill.run_stamp import RUN
 from recmill.settings.tree import Settings, to_toml
+from recmill.training.checkpoint.open_tensors import fill_tensors, read_tensors
 from recmill.training.checkpoint.saved_tables import SavedTables, file_of, key_of
 from recmill.training.checkpoint.tensor_file import write_tensors
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.precision import LossScale
-from recmill.training.progress import Progress
+from recmill.training.progress import PROGRESS_SHAPE, Progress
 from recmill.world import ALONE, World
 
 DENSE = "dense.safetensors"
@@ -36,6 +38,11 @@ MODEL = "model"  # of a run directory: the weights that it has left behind
 
 COUNTERS = "counters.json"
 TRAINING = "training.safetensors"  # where the weights are a mean: those that training goes on from
+_LOSS_SCALE = Table(fields={"scale": number(0), "num_good": whole(), "num_skipped": whole()})
+_COUNTERS = Table(
+    fields={"table_updates": whole(0, 1 << 48), "loss_scale": OrNull(of=_LOSS_SCALE), "averaged": whole(0, 1 << 48)},
+    optional={"data": TEXT},
+)
 _LOST_S = 600.0  # how long the main process waits for the pieces of the others
 
 
@@ -83,6 +90,7 @@ class Snapshot:
     step: int
     rows_hash: str
     world: World
+    run_id: str = ""  # of the run that saves it, if it has one
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -128,6 +136,7 @@ def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Sn
     snapshot = Snapshot("model", progress.step, state.rows_hash, world)
     if world.is_main:
         snapshot.tensors[DENSE] = _layers_to_save(state)
+        snapshot.texts[CONFIG] = to_toml(state.config)
     _add_pieces(snapshot, [piece for piece in _pieces_to_save(state) if piece.what == "weights"])
     return snapshot
 
@@ -205,7 +214,8 @@ def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
     paths = [_part_path(scratch, rank) for rank in range(snapshot.world.size)]
     parts = [_await_part(path) for path in paths]
     listed = {name: facts for part in parts for name, facts in part["files"].items()}
-    write_listing(scratch, listed, kind=snapshot.kind, step=snapshot.step, rows=snapshot.rows_hash)
+    identity = {RUN: snapshot.run_id} if snapshot.run_id else {}
+    write_listing(scratch, listed, kind=snapshot.kind, step=snapshot.step, rows=snapshot.rows_hash, **identity)
     target.parent.mkdir(parents=True, exist_ok=True)
     for path in paths:
         path.unlink()
@@ -252,7 +262,7 @@ def _await_part(path: Path) -> dict[str, Any]:
 def read_model(directory: Path, state: State) -> None:
     """Put saved weights into the state."""
     manifest = read_manifest(directory)
-    _fill(dict(state.model.state_dict()), directory / DENSE)
+    fill_tensors(dict(state.model.state_dict()), directory / DENSE)
     with SavedTables(directory, "weights") as saved:
         saved.fill(piece for piece in _pieces(state) if piece.what == "weights")
     _refuse_other_rows(directory, manifest, state)  # behind what has other shapes, of which more can be said
@@ -269,20 +279,32 @@ def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Pr
             f"{directory} was trained on other events than the data has now; it can go on with those alone "
             "(--data DIR, if they were moved)"
         )
-    _fill(dict(state.model.state_dict()), directory / DENSE)
+    fill_tensors(dict(state.model.state_dict()), directory / DENSE)
     whats: tuple[What, ...] = ("weights", "state")
     for what in whats:
         with SavedTables(directory, what) as saved:
             saved.fill(piece for piece in _pieces(state) if piece.what == what)
-    _restore_optimizer(state, load_file(directory / OPTIMIZER))
+    _restore_optimizer(state, directory / OPTIMIZER)
     if state.tables:
         state.tables.num_updates = counters["table_updates"]
     if state.loss_scale:
+        if counters["loss_scale"] is None:
+            raise RunError(f"{directory / COUNTERS} does not fit the settings: loss_scale is null, and fp16 needs one")
         state.loss_scale.restore(counters["loss_scale"])
     if state.average and counters["averaged"]:
         state.average.restore(counters["averaged"])
-        _fill(state.average.training_weights(), directory / TRAINING)
-    return read_progress(directory)
+        fill_tensors(state.average.training_weights(), directory / TRAINING)
+    return _progress_of(directory, manifest)
+
+
+def _progress_of(directory: Path, manifest: dict[str, Any]) -> Progress:
+    progress = read_progress(directory)
+    if progress.step != manifest.get("step"):
+        raise RunError(
+            f"{directory / PROGRESS} is damaged: step = {progress.step:,}, and {MANIFEST} says {manifest.get('step')}; "
+            "restore it from a copy"
+        )
+    return progress
 
 
 def _refuse_other_rows(directory: Path, manifest: dict[str, Any], state: State) -> None:
@@ -298,13 +320,18 @@ def read_counters(directory: Path) -> dict[str, Any]:
     """The small numbers of a saved state."""
     if not (directory / COUNTERS).is_file():
         raise RunError(f"{directory} has no {COUNTERS}: an older version saved it; go on with that one, or train anew")
-    counters: dict[str, Any] = json.loads((directory / COUNTERS).read_text())
+    counters: dict[str, Any] = read_own_json(directory / COUNTERS, _COUNTERS)
     return counters
 
 
 def read_progress(directory: Path) -> Progress:
     """How far a saved state had come."""
-    return Progress.from_json(json.loads((directory / PROGRESS).read_text()))
+    path = directory / PROGRESS
+    content = read_own_json(path, PROGRESS_SHAPE)
+    try:
+        return Progress.from_json(content, str(path))
+    except MisfitError as error:
+        raise RunError(f"{path} is damaged: {error}; restore it from a copy") from None
 
 
 def _counters(state: State) -> dict[str, Any]:
@@ -324,23 +351,17 @@ def _optimizer_state(state: State) -> dict[str, Tensor]:
     return {f"{names[i]}:{key}": value for i, values in kept.items() for key, value in values.items()}
 
 
-def _restore_optimizer(state: State, saved: dict[str, Tensor]) -> None:
-    indices = {name: i for i, (name, _) in enumerate(state.model.named_parameters())}
+def _restore_optimizer(state: State, path: Path) -> None:
+    named = dict(state.model.named_parameters())
+    indices = {name: i for i, name in enumerate(named)}
     state_dict: dict[str, Any] = state.optimizer.state_dict()
     state_dict["state"] = {}
-    for full_name, value in saved.items():
-        name, key = full_name.rsplit(":", 1)
+    for full_name, value in read_tensors(path).items():
+        name, _, key = full_name.rpartition(":")
+        if name not in named:
+            raise RunError(f"{path} does not fit the settings: {full_name!r} is of no layer")
+        if value.shape not in (torch.Size([]), named[name].shape):
+            expected = tuple(named[name].shape)
+            raise RunError(f"{path}: {full_name} has shape {tuple(value.shape)}, expected {expected}")
         state_dict["state"].setdefault(indices[name], {})[key] = value
     state.optimizer.load_state_dict(state_dict)
-
-
-def _fill(targets: dict[str, Tensor], path: Path) -> None:
-    """Copy a file's tensors over those of the same names and shapes."""
-    saved = load_file(path)
-    if saved.keys() != targets.keys():
-        differing = sorted(saved.keys() ^ targets.keys())
-        raise RunError(f"{path} does not fit the settings: {', '.join(differing[:5])} on one side only")
-    for name, target in targets.items():
-        if saved[name].shape != target.shape:
-            raise RunError(f"{path}: {name} has shape {tuple(saved[name].shape)}, expected {tuple(target.shape)}")
-        target.copy_(saved[name])

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from recmill.embeddings.piece import What
 from recmill.errors import RunError
 from recmill.files import CONFIG, finished_dir, read_manifest, require_free_space, write_manifest
+from recmill.run_stamp import RUN
 from recmill.training.checkpoint.checkpoint import DENSE
 from recmill.training.checkpoint.saved_state import SavedState
 from recmill.training.checkpoint.saved_tables import STEMS, SavedTables, file_of
@@ -36,7 +38,7 @@ def reshard(state: SavedState, out_dir: Path, num_pieces: int) -> None:
         for what in state.whats:
             with state.tables(what) as saved:
                 _write_tables(saved, what, scratch, num_pieces)
-        write_manifest(scratch, kind=state.kind, step=state.step, rows=manifest["rows"])
+        write_manifest(scratch, kind=state.kind, step=state.step, **_identity(manifest))
 
 
 def export(state: SavedState, out_dir: Path) -> None:
@@ -51,7 +53,12 @@ def export(state: SavedState, out_dir: Path) -> None:
             shutil.copyfile(state.directory / name, scratch / name)
         if (settings := state.settings()) is not None:  # without them nobody can tell what the weights are of
             (scratch / CONFIG).write_text(tomli_w.dumps(settings))
-        write_manifest(scratch, kind="model", step=state.step, rows=manifest["rows"])
+        write_manifest(scratch, kind="model", step=state.step, **_identity(manifest))
+
+
+def _identity(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What its rows stand for, and the run that it is of, if it says so."""
+    return {key: manifest[key] for key in ("rows", RUN) if key in manifest}
 
 
 def is_of_tables(name: str) -> bool:

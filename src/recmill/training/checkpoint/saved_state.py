@@ -1,9 +1,6 @@
 """A saved state as it lies on the disk, a checkpoint or weights alone: found, listed, checked and described."""
 
-import json
-import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import sqrt
@@ -15,8 +12,19 @@ from torch import Tensor
 from recmill.embeddings.piece import What
 from recmill.errors import RunError
 from recmill.files import CONFIG, MANIFEST, find_damage, has_own_checksum, read_listing
-from recmill.training.checkpoint.checkpoint import COUNTERS, DENSE, MODEL, OPTIMIZER, PROGRESS, read_progress
-from recmill.training.checkpoint.saved_tables import STEMS, SavedPiece, SavedTables, open_tensors
+from recmill.own_files import read_own_toml
+from recmill.run_stamp import read_run_settings
+from recmill.training.checkpoint.checkpoint import (
+    COUNTERS,
+    DENSE,
+    MODEL,
+    OPTIMIZER,
+    PROGRESS,
+    read_counters,
+    read_progress,
+)
+from recmill.training.checkpoint.open_tensors import open_tensors
+from recmill.training.checkpoint.saved_tables import STEMS, SavedPiece, SavedTables
 from recmill.training.checkpoint.saver import BEST, CHECKPOINTS
 from recmill.training.progress import Progress
 
@@ -29,15 +37,6 @@ TELLING_SETTINGS = (
     *("model.kind", "model.embedding_dim", "tables.kind", "tables.lr", "dense.kind", "dense.lr", "precision.kind"),
     *("sharding.engine", "sharding.kind", "warm_start.from_dir"),
 )
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """What cannot be read is rejected by its name."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged: {error!r}") from None
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,11 @@ class SavedState:
     def progress(self) -> Progress | None:
         """How far it had come; weights alone do not tell."""
         path = self.directory / PROGRESS
-        with _named(path):
-            return read_progress(self.directory) if path.is_file() else None
+        return read_progress(self.directory) if path.is_file() else None
 
     def counters(self) -> dict[str, Any]:
         """The small numbers of a checkpoint."""
-        path = self.directory / COUNTERS
-        with _named(path):
-            counters: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-            return counters
+        return read_counters(self.directory) if (self.directory / COUNTERS).is_file() else {}
 
     def settings(self) -> dict[str, Any] | None:
         """Its own settings or, of weights in a run directory, the run's."""
@@ -93,8 +88,7 @@ class SavedState:
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
             return None
-        with _named(path):
-            return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_own_toml(path) if path.parent == self.directory else read_run_settings(path.parent).tree
 
     def layers(self, what: What) -> Iterator[tuple[str, Tensor]]:
         """The tensors of the layers, one at a time: their weights, or what the optimizer keeps for them."""
@@ -129,7 +123,8 @@ def open_state(path: Path) -> SavedState:
 
 def is_run(path: Path) -> bool:
     """Whether a directory is that of a run."""
-    return (path / CONFIG).is_file() and not (path / PROGRESS).is_file() and not (path / MANIFEST).is_file()
+    of_a_state = (PROGRESS, MANIFEST, DENSE)  # one that lost its manifest is no run
+    return (path / CONFIG).is_file() and not any((path / name).is_file() for name in of_a_state)
 
 
 def _newest_of(run_dir: Path) -> SavedState:

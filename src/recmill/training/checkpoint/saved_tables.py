@@ -9,24 +9,16 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recmill.embeddings.piece import Piece, What
 from recmill.errors import RunError
+from recmill.training.checkpoint.open_tensors import open_tensors
 
 STEMS: dict[What, str] = {"weights": "tables", "state": "table_state"}
 # A part of a table carries the rows and columns it holds behind the table's name.
 _PART = re.compile(r"(?P<table>.*)\[(?P<row>\d+):(?P<row_end>\d+),(?P<column>\d+):(?P<column_end>\d+)\]")
 _COPY_BYTES = 16 << 20
-
-
-def open_tensors(path: Path) -> Any:
-    """A file of tensors, to be used with `with`; one that cannot be read is rejected by its name."""
-    try:
-        return safe_open(path, framework="pt")
-    except SafetensorError as error:
-        raise RunError(f"{path} is damaged: {error}") from None
 
 
 def key_of(piece: Piece) -> str:
@@ -97,7 +89,7 @@ class SavedTables:
             file = self._files.enter_context(open_tensors(path))
             for place, key in enumerate(file.offset_keys()):
                 content = file.get_slice(key)
-                table, extent = _read_key(key, content)
+                table, extent = _read_key(key, content, path)
                 self._pieces.setdefault(table, []).append(SavedPiece(path.name, place, extent, content))
 
     def __enter__(self) -> Self:
@@ -192,12 +184,17 @@ class SavedTables:
             )
 
 
-def _read_key(key: str, content: Any) -> tuple[str, Extent]:
+def _read_key(key: str, content: Any, path: Path) -> tuple[str, Extent]:
+    shape = tuple(content.get_shape())
+    if len(shape) != 2 or content.get_dtype() not in ("F32", "F16", "BF16", "F64"):
+        raise RunError(f"{path} is damaged: {key} has shape {shape} of {content.get_dtype()}, and is no table")
+    table, extent = key, Extent(0, shape[0], 0, shape[1])
     if part := _PART.fullmatch(key):
         row, row_end, column, column_end = (int(part[name]) for name in ("row", "row_end", "column", "column_end"))
-        return part["table"], Extent(row, row_end, column, column_end)
-    num_rows, num_columns = content.get_shape()
-    return key, Extent(0, num_rows, 0, num_columns)
+        table, extent = part["table"], Extent(row, row_end, column, column_end)
+    if (extent.row_end - extent.row, extent.column_end - extent.column) != shape:
+        raise RunError(f"{path} is damaged: {key} has shape {shape}, which is not what its name says")
+    return table, extent
 
 
 def _portions(extent: Extent) -> Iterator[Extent]:

@@ -4,13 +4,16 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
 from recmill.errors import FailureError, RunError
+from recmill.files import read_listing
 from recmill.memory import available_bytes
+from recmill.run_stamp import RUN, read_run_id
 from recmill.training.checkpoint.checkpoint import (
     Room,
     Snapshot,
@@ -23,6 +26,7 @@ from recmill.training.checkpoint.checkpoint import (
     read_progress,
     write_part,
 )
+from recmill.training.checkpoint.identity import refuse_foreign_state, refuse_misplaced
 from recmill.training.progress import Best, Progress
 from recmill.world import Group
 
@@ -44,6 +48,8 @@ class Saver:
         self._writing: Future[None] | None = None
         self._room = Room()
         self._saved_step: int | None = None
+        self._complaint = ""  # about the checkpoint that was tried last
+        self.run_id = read_run_id(run_dir)  # empty of an older run, until it goes on
 
     def __enter__(self) -> Self:
         return self
@@ -67,15 +73,18 @@ class Saver:
             self._clear_torn()
         directories: list[Path] = self._group.from_main(self.checkpoint_dirs())
         for directory in reversed(directories):
+            with self._group.together():  # nothing may go on from it, and nothing may replace it
+                refuse_foreign_state(directory, self.run_id, state.config)
             progress = self._try(directory, state)
             if progress is not None:
                 self._saved_step = progress.step
+                self.run_id = self.run_id or str(read_listing(directory).get(RUN, ""))
                 self._tell(f"resumed from {directory} ({progress.num_rows:,} rows trained)")
                 return progress
         if directories:
             raise RunError(
-                f"none of the {len(directories)} checkpoints in {self._dir / CHECKPOINTS} can be used; "
-                "start anew with --overwrite or in another run directory"
+                f"none of the {len(directories)} checkpoints in {self._dir / CHECKPOINTS} can be used: "
+                f"{self._complaint}\nrestore one, or start anew with --overwrite or in another run directory"
             )
         return Progress()
 
@@ -85,11 +94,13 @@ class Saver:
         try:
             # its checksums are one process's work
             progress = read_checkpoint(directory, state, verify=self._group.world.is_main)
+            refuse_misplaced(directory, progress.step)
         except RunError as error:
             complaint = str(error)
         complaints = [each for each in self._group.gather(complaint) if each]
         if complaints:
-            self._tell(f"warning: {complaints[0]}; falling back on the checkpoint before it")
+            self._complaint = complaints[0]
+            self._tell(f"warning: {complaints[0]}; falling back on the checkpoint before it, if there is one")
             return None
         return progress
 
@@ -144,6 +155,7 @@ class Saver:
 
     def _write(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
         scratch = target.with_name(f".{target.name}.{self._token}")
+        snapshot = replace(snapshot, run_id=self.run_id)
         try:
             write_part(snapshot, scratch)
             if snapshot.world.is_main:
@@ -160,7 +172,7 @@ class Saver:
             shutil.rmtree(old)
         bests = [progress.best]
         for directory in self.checkpoint_dirs():
-            with suppress(OSError, ValueError):  # a damaged one has no say
+            with suppress(OSError, RunError):  # a damaged one has no say
                 bests.append(read_progress(directory).best)
         needed = {self.best_dir(best) for best in bests if best}
         for directory in set((self._dir / BEST).glob("step_*")) - needed:

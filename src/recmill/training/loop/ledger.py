@@ -1,5 +1,6 @@
 """Which rows were trained in which step: a fingerprint of every row, as proof that none was lost or taken twice."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,14 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
 from recmill.data.events.windows import SequenceBatch
+from recmill.errors import RunError
+from recmill.files import write_atomic
 from recmill.jit import njit, uint64
+from recmill.own_files import read_own_bytes
 from recmill.seeds import mix64
 
 LEDGER = "ledger"
+_MAX_BYTES = 1 << 45
 ENTRY = np.dtype([("step", np.int64), ("row", np.uint64)])
 
 
@@ -60,7 +65,7 @@ class Ledger:
     """Adds a step's rows to the file of this process; what is written survives the process."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
-        (run_dir / LEDGER).mkdir(exist_ok=True)
+        _make(run_dir / LEDGER)
         self._file = (run_dir / LEDGER / f"{rank:05}.bin").open("ab", buffering=0)
 
     def note(self, step: int, fingerprints: NDArray[np.uint64]) -> None:
@@ -86,10 +91,25 @@ def forget_behind(run_dir: Path, step: int) -> None:
         entries = _read(path)
         kept = entries[entries["step"] <= step]
         if kept.nbytes != path.stat().st_size:
-            path.write_bytes(kept.tobytes())
+            write_atomic(path, kept.tobytes())
 
 
 def _read(path: Path) -> NDArray[np.void]:
     """All whole entries of a file; a kill may have torn the last."""
-    content = path.read_bytes()
-    return np.frombuffer(content[: len(content) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+    content = read_own_bytes(path, max_bytes=_MAX_BYTES)
+    entries = np.frombuffer(content[: len(content) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+    steps = entries["step"]
+    is_wrong = np.concatenate([steps[:1] < 1, steps[1:] < steps[:-1]])
+    if is_wrong.any():
+        place = int(is_wrong.argmax())
+        raise RunError(
+            f"{path} is damaged: entry {place:,} is of step {steps[place]:,}, which does not follow the one before it; "
+            "restore it from a copy, or set cadence.keep_ledger=false"
+        )
+    return entries
+
+
+def _make(directory: Path) -> None:
+    if os.path.lexists(directory) and not directory.is_dir():
+        raise RunError(f"{directory} is no directory, and the ledger is to be written there; remove it")
+    directory.mkdir(exist_ok=True)

@@ -13,8 +13,11 @@ from recmill.files import CONFIG, RESULTS, ROWS, VALUES, refuse_unwritable, writ
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import METRICS, Recorder, last_train_loss
-from recmill.settings.tree import Settings, to_toml
+from recmill.run_stamp import new_run_id, write_results, write_run_settings
+from recmill.settings.families import AnyConfig
+from recmill.settings.tree import to_toml
 from recmill.training.checkpoint.checkpoint import MODEL, read_model
+from recmill.training.checkpoint.identity import refuse_foreign_state
 from recmill.training.checkpoint.saver import Saver
 from recmill.training.loop.health import find_warnings
 from recmill.training.loop.ledger import LEDGER, Ledger, forget_behind
@@ -28,7 +31,7 @@ ENVIRONMENT = "environment.json"
 
 
 @contextmanager
-def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: bool) -> Iterator[None]:
+def opened_run_dir(run_dir: Path, config: AnyConfig, *, resume: bool, overwrite: bool) -> Iterator[None]:
     """A run directory that is this run's alone; a new one has its settings."""
     refuse_file(run_dir)
     try:
@@ -41,12 +44,13 @@ def opened_run_dir(run_dir: Path, config: Settings, *, resume: bool, overwrite: 
         yield
 
 
-def create_run_dir(run_dir: Path, config: Settings, *, overwrite: bool) -> None:
+def create_run_dir(run_dir: Path, config: AnyConfig, *, overwrite: bool) -> None:
     """An empty run directory with its settings; an occupied one is rejected or, if asked, emptied."""
     for path in refuse_occupied_run(run_dir, overwrite=overwrite):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     run_dir.mkdir(parents=True, exist_ok=True)
-    write_atomic(run_dir / CONFIG, to_toml(config))
+    settings = to_toml(config)
+    write_run_settings(run_dir, settings, new_run_id(settings, config.data.dir))
 
 
 def refuse_occupied_run(run_dir: Path, *, overwrite: bool) -> list[Path]:
@@ -76,9 +80,9 @@ def refuse_file(run_dir: Path) -> None:
         raise RunError(f"{run_dir} is a file; --run takes a directory")
 
 
-def write_settings(run_dir: Path, config: Settings) -> None:
+def write_settings(run_dir: Path, config: AnyConfig, run_id: str) -> None:
     """Record all settings, the machine, the versions and the command line."""
-    write_atomic(run_dir / CONFIG, to_toml(config))
+    write_run_settings(run_dir, to_toml(config), run_id)
     write_atomic(run_dir / ENVIRONMENT, json.dumps(describe_environment(), indent=1))
 
 
@@ -129,25 +133,34 @@ class RunWriter:
 
     def record(self, kind: str, step: int, **values: Any) -> None:
         """Add to the records, which begin at the step the run was restored at."""
-        if not self._world.is_main:
-            return
-        if self._recorder is None:
-            self._recorder = Recorder(self.dir, at_step=self._restored_step)
-        self._recorder.write(kind, step, **values)
+        if self._recorder:
+            self._recorder.write(kind, step, **values)
 
     def restore(self, task: Task) -> Progress:
         """Fill the task's state from the newest intact checkpoint; zero progress if there is none."""
         self._latest = self.saver.restore(task.state)
         self._restored_step = self._latest.step
-        self._logged_loss = last_train_loss(self.dir, self._restored_step)
-        if self._world.is_main:
-            write_settings(self.dir, task.config)  # of a run that goes on, now that it is known to
-        if task.settings.cadence.keep_ledger:
+        with self._group.together():
             if self._world.is_main:
-                forget_behind(self.dir, self._latest.step)
-            self._group.wait_for_all()
+                self._open_records(task)
+        if task.settings.cadence.keep_ledger:
             self._ledger = Ledger(self.dir, self._world.rank)
         return self._latest
+
+    def _open_records(self, task: Task) -> None:
+        """In the main process: records as they were at the step that was restored, and the settings that count now."""
+        step = self._restored_step
+        if (self.dir / RESULTS).is_dir():
+            raise RunError(f"{self.dir / RESULTS} is a directory, and a file is to be written there; remove it")
+        self._logged_loss = self._latest.logged_loss
+        if self._logged_loss is None:  # an older version saved the state
+            self._logged_loss = last_train_loss(self.dir, step)
+        self._recorder = Recorder(self.dir, at_step=step)
+        if task.settings.cadence.keep_ledger:
+            forget_behind(self.dir, step)
+        config = task.config
+        self.saver.run_id = self.saver.run_id or new_run_id(to_toml(config), config.data.dir)
+        write_settings(self.dir, config, self.saver.run_id)  # of a run that goes on, now that it is known to
 
     def note(self, progress: Progress, result: StepResult) -> None:
         """One more step is done."""
@@ -174,7 +187,7 @@ class RunWriter:
             **task.log_values(),
         )
         self.tell(self._describe(progress))
-        self._latest = progress.logged()
+        self._latest = progress.logged(self._logged_loss)
         return self._latest
 
     def log_evaluation(self, progress: Progress, evaluation: Evaluation) -> None:
@@ -256,7 +269,7 @@ class RunWriter:
         for warning in results["warnings"]:
             self.tell(f"warning: {warning}")
         if self._world.is_main:
-            write_atomic(self.dir / RESULTS, json.dumps(results, indent=1))
+            results = write_results(self.dir, results)
         self._group.wait_for_all()
         return results
 
@@ -271,6 +284,8 @@ class RunWriter:
         if best and best["model"] == MODEL:
             test_of_best = results["test"]
         elif best and best["model"] is not None:
+            with self._group.together():
+                refuse_foreign_state(self.dir / best["model"], self.saver.run_id, task.config)
             read_model(self.dir / best["model"], task.state)
             evaluation, weights = task.evaluate("test"), "best"
             self.tell(f"step {best['step']:,}  {evaluation.describe()}  (the best weights on validation)")
