@@ -14,7 +14,19 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
-    *("calibration", "errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "uncertainty"),
+    *(
+        "calibration",
+        "errors",
+        "files",
+        "jit",
+        "lock",
+        "memory",
+        "seeds",
+        "metrics",
+        "slices",
+        "ranking",
+        "uncertainty",
+    ),
     "world",
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
@@ -32,7 +44,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jit": {"files"},
     "memory": set(),
     "seeds": {"jit"},
-    "files": {"errors"},
+    "files": {"errors", "lock"},
+    "lock": {"errors"},
     "settings": {"errors"},
     "metrics": {"jit", "weighted_metrics"},
     "weighted_metrics": set(),

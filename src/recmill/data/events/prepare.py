@@ -34,9 +34,9 @@ from recmill.files import (
     MANIFEST,
     is_of_recmill,
     read_manifest,
-    refuse_occupied,
     replace_dir,
     require_free_space,
+    taken_dir,
     write_atomic,
     write_manifest,
 )
@@ -71,7 +71,11 @@ class EventJob:
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
     paths = find_event_files(job.data)
-    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths)
+    with taken_dir(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths):
+        return _prepare(job, paths, overwrite=overwrite)
+
+
+def _prepare(job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> Record:
     require_free_space(job.out_dir.parent, 3 * sum(path.stat().st_size for path in paths), f"preparing {job.out_dir}")
     preparation = _Preparation(job, paths, overwrite=overwrite)
     try:
