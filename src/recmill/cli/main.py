@@ -1,6 +1,7 @@
 """Reads the command line, runs the verb, and turns errors into two lines and an exit status."""
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -34,6 +35,7 @@ from recmill.errors import ERROR_FILE, INTERRUPTED, PeerFailed, RecmillError, Us
 # step. The library's own choice is milliseconds, in which work of others on the same cores stands still and is then
 # waited for: beside one busy process a step took ten times as long.
 SPIN_COUNT = "20000"
+_SHOWN = 200  # characters of a path in a message
 
 
 def calm_threads(environment: MutableMapping[str, str]) -> None:
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # or the interpreter complains once more when it flushes
         return 1
-    except (MemoryError, PermissionError) as error:
+    except (MemoryError, OSError) as error:
         if args.debug:
             raise
         print(f"recmill: {explain_system(error)}", file=sys.stderr)
@@ -94,10 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def explain_system(error: MemoryError | PermissionError) -> str:
+def explain_system(error: MemoryError | OSError) -> str:
     """What the system did not give, and what to do about it."""
-    if isinstance(error, PermissionError):
-        return f"{error.filename or 'a file'} cannot be read or written: {error.strerror}; choose another place"
+    if isinstance(error, OSError):
+        name = str(error.filename or "a file")
+        name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+        way_out = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another place"
+        return f"{name} cannot be read or written: {error.strerror or error}; {way_out}"
     return (
         f"out of memory ({error or 'the system gave no more'}); `recmill plan` shows what a run needs: lower "
         "data.max_rows_per_table, data.global_batch or data.eval_batch"
