@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import json
 import os
 import sys
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def explain_system(error: MemoryError | OSError) -> str:
     """What the system did not give, and what to do about it."""
     if isinstance(error, OSError):
-        name = str(error.filename or "a file")
+        name = str(error.filename or "standard output, or a file")
         name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
         way_out = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another place"
         return f"{name} cannot be read or written: {error.strerror or error}; {way_out}"
@@ -120,9 +121,16 @@ def show_warning(message: Warning | str, *_where: object, **_more: object) -> No
     print(f"recmill: warning: {message}", file=sys.stderr)
 
 
+def write_any_character(stream: object) -> None:
+    """Let a stream of an encoding that lacks a character write its number, and not fail."""
+    if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
+        stream.reconfigure(errors="backslashreplace")
+
+
 def run() -> NoReturn:
     """Run the command line and end the process with its status."""
     warnings.showwarning = show_warning
+    write_any_character(sys.stdout)
     status = main()
     from recmill.world import leave  # numpy behind it is not for those who ask for --help
 
