@@ -109,3 +109,11 @@ def test_ten_thousand_columns_are_looked_at(server: ForkServer, tmp_path: Path) 
     ]
     path.write_text("\n".join([",".join(["label", *(f"c{place}" for place in range(num_columns))]), *rows, ""]))
     assert server.run("schema", "infer", path, "--out", tmp_path / "wide.toml").status == 0
+
+
+def test_rows_of_numbers_alone_are_trained_on(server: ForkServer, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    rows = [f"{row * 7 % 3 % 2},{row * 37 % 101 / 101:.4f},{row * 53 % 97 / 97:.5f}\n" for row in range(400)]
+    path.write_text("label,a,b\n" + "".join(rows))
+    ended = server.run("train", "auto", "--data", path, "--run", tmp_path / "run", "--set", "stop.max_steps=3")
+    assert ended.status == 0, ended.describe()

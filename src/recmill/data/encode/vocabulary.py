@@ -228,8 +228,10 @@ class Vocabulary:
             raise DataError(f"{slots_path} is damaged, or belongs to another {COLUMNS}: its checksum differs")
         self.columns = columns
         self.checksum: str = stated
-        with slots_path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        mapped: bytes | mmap.mmap = b""  # rows of numbers alone have no category, and no file without bytes is mapped
+        if num_words:
+            with slots_path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self._words = np.frombuffer(mapped, np.uint64)
 
     @property
