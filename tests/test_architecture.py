@@ -14,8 +14,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
-    *("calibration", "errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "uncertainty"),
-    *("own_files", "run_stamp", "world"),
+    *("calibration", "errors", "files", "jit", "lock", "memory", "seeds", "metrics", "slices", "ranking"),
+    *("own_files", "run_stamp", "uncertainty", "world"),
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jit": {"files"},
     "memory": set(),
     "seeds": {"jit"},
-    "files": {"errors", "own_files"},
+    "files": {"errors", "lock", "own_files"},
+    "lock": {"errors"},
     "own_files": {"errors"},
     "run_stamp": {"errors", "files", "own_files"},
     "settings": {"errors"},

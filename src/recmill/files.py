@@ -16,6 +16,7 @@ from uuid import uuid4
 import xxhash
 
 from recmill.errors import DataError, RunError
+from recmill.lock import locked_output
 from recmill.own_files import ANYTHING, HEX, INSIDE, Table, read_own_json, whole
 
 MANIFEST = "manifest.json"
@@ -75,17 +76,33 @@ def finished_dir(
     target: Path, *, overwrite: bool = False, is_ours: Callable[[Path], bool] | None = None
 ) -> Iterator[Path]:
     """Yield a scratch directory that becomes `target` only if the body succeeds; `is_ours`: see `refuse_occupied`."""
-    refuse_occupied(target, overwrite=overwrite, is_ours=is_ours)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    try:
-        yield scratch
-        replace_dir(scratch, target)
-    except BaseException:
+    with taken_dir(target, overwrite=overwrite, is_ours=is_ours):
+        scratch = target.with_name(f".{target.name}.{os.getpid()}")
         shutil.rmtree(scratch, ignore_errors=True)
-        raise
+        scratch.mkdir()
+        try:
+            yield scratch
+            replace_dir(scratch, target)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def taken_dir(
+    target: Path,
+    *,
+    overwrite: bool = False,
+    is_ours: Callable[[Path], bool] | None = None,
+    inputs: Iterable[Path] = (),
+) -> Iterator[None]:
+    """Hold a directory that is to be written; one that is occupied, or that another process writes, is rejected."""
+    inputs = list(inputs)
+    refuse_occupied(target, overwrite=overwrite, is_ours=is_ours, inputs=inputs)
+    with locked_output(target):
+        # whoever held it a moment ago may have finished it
+        refuse_occupied(target, overwrite=overwrite, is_ours=is_ours, inputs=inputs)
+        yield
 
 
 def replace_dir(finished: Path, target: Path) -> None:
@@ -123,6 +140,12 @@ def refuse_occupied(
 
 def refuse_unwritable(directory: Path) -> None:
     """Complain, before any work, about a directory that cannot be made or written to."""
+    try:
+        str(directory).encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"{str(directory)!a} is not UTF-8, in which names of files are kept; give another name"
+        ) from None
     existing = next(d for d in (directory.resolve(), *directory.resolve().parents) if d.exists())
     if not existing.is_dir():
         raise DataError(f"{directory} cannot be made: {existing} is not a directory; choose another place")

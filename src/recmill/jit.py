@@ -8,9 +8,11 @@ without asking the others: of two that compile at the same time one may later be
 """
 
 import hashlib
+import os
 import pickle
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,15 +55,19 @@ class KernelFiles:
         self._source = (stamp, _source_key_here())
 
     def save(self, key: object, compiled: object) -> None:
-        """Put a kernel in its file, in one step."""
+        """Put a kernel in its file, in one step; where nothing can be written, it is compiled anew the next time."""
         content: bytes = dumps(compiled)
-        write_atomic(self._path(key), _digest(content) + content, durable=False)
+        with suppress(OSError):
+            write_atomic(self._path(key), _digest(content) + content, durable=False)
 
     def load(self, key: object) -> Any:
-        """The kernel; None if there is no file of it, or half of one."""
+        """The kernel; None if there is no file of it, half of one, or one that somebody else has put there."""
         try:
-            content = self._path(key).read_bytes()
-        except FileNotFoundError:
+            with self._path(key).open("rb") as file:
+                if os.fstat(file.fileno()).st_uid not in (0, os.geteuid()):
+                    return None  # it is code, and would be run
+                content = file.read()
+        except OSError:
             return None
         digest, content = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         return pickle.loads(content) if digest == _digest(content) else None

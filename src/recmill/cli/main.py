@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import json
 import os
 import sys
@@ -35,6 +36,7 @@ from recmill.errors import ERROR_FILE, INTERRUPTED, PeerFailed, RecmillError, Us
 # step. The library's own choice is milliseconds, in which work of others on the same cores stands still and is then
 # waited for: beside one busy process a step took ten times as long.
 SPIN_COUNT = "20000"
+_SHOWN = 200  # characters of a path in a message
 
 
 def calm_threads(environment: MutableMapping[str, str]) -> None:
@@ -98,12 +100,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def explain_system(error: MemoryError | OSError) -> str:
     """What the system did not give, and what to do about it."""
     if isinstance(error, OSError):
-        place, why = error.filename or "a file", error.strerror or str(error)
+        place, why = str(error.filename or "standard output, or a file"), error.strerror or error
+        place = place if len(place) <= _SHOWN else f"{place[:_SHOWN]}…"
         if isinstance(error, PermissionError):
             return f"{place} cannot be read or written: {why}; choose another place"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"{place} cannot be written: {why}; make room and run the same command again"
-        return f"{place}: {why}; the system refused it: look at the disk and the path, and run the same command again"
+            return f"{place} cannot be written: {why}; make room there and run the same command again"
+        return (
+            f"{place} cannot be read or written: {why}; look at the disk and the path, and run the same command again"
+        )
     return (
         f"out of memory ({error or 'the system gave no more'}); `recmill plan` shows what a run needs: lower "
         "data.max_rows_per_table, data.global_batch or data.eval_batch"
@@ -121,9 +126,16 @@ def show_warning(message: Warning | str, *_where: object, **_more: object) -> No
     print(f"recmill: warning: {message}", file=sys.stderr)
 
 
+def write_any_character(stream: object) -> None:
+    """Let a stream of an encoding that lacks a character write its number, and not fail."""
+    if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
+        stream.reconfigure(errors="backslashreplace")
+
+
 def run() -> NoReturn:
     """Run the command line and end the process with its status."""
     warnings.showwarning = show_warning
+    write_any_character(sys.stdout)
     status = main()
     from recmill.world import leave  # numpy behind it is not for those who ask for --help
 

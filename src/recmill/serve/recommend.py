@@ -57,7 +57,7 @@ def split_names(text: str) -> list[str]:
         return [name.strip() for name in text.split(",") if name.strip()]
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--history {text[:_SHOWN]!r} is no JSON list: {error}") from None
     return _as_names(values, "--history")
 
@@ -141,7 +141,7 @@ def _read_asked(raw: bytes, where: str) -> tuple[str, list[str]]:
     try:
         asked = json.loads(raw)
         json.dumps(asked, ensure_ascii=False).encode()  # JSON may name halves of characters, which no text can hold
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: {shown} is no JSON: {error}") from None
     if not isinstance(asked, dict) or asked.keys() != {"user", "history"} or type(asked["user"]) not in (int, str):
         raise DataError(f'{where}: {shown} is not of the form {{"user": "anna", "history": [12, 7]}}')

@@ -11,6 +11,7 @@ from recmill.settings.tree import Renamed, Settings, from_tree
 
 Pooling = Literal["sum", "mean"]
 Init = Literal["uniform", "normal"]
+MAX_WIDTH = 2**20  # of a layer
 Triangle = Literal["upper", "lower"]
 
 
@@ -76,10 +77,12 @@ class ModelSettings(Settings):
 
 
 def problems_of_widths(**layers: Sequence[int]) -> Iterator[str]:
-    """A stack without layers, or with one that is not even 1 wide."""
+    """A stack without layers, or with one that is not even 1 wide, or wider than any."""
     for name, widths in layers.items():
         if not widths or min(widths) < 1:
             yield f"model.{name} = {list(widths)}: it needs at least one layer, each at least 1 wide"
+        elif max(widths) > MAX_WIDTH:
+            yield f"model.{name} holds {max(widths)}; a layer is at most {MAX_WIDTH} wide"
 
 
 def problems_of_bottom(bottom: Sequence[int], embedding_dim: int) -> Iterator[str]:
@@ -143,7 +146,7 @@ class DcnConfig(ModelSettings):
     bottom: tuple[int, ...] = Field(default=(512, 256, 64, 16), description=_BOTTOM)
     top: tuple[int, ...] = Field(default=(512, 256, 1), description=_TOP)
     cross_layers: int = Field(default=3, ge=1, le=64, description="Number of cross layers.")
-    cross_rank: int = Field(default=512, ge=1, description="Rank of each cross layer.")
+    cross_rank: int = Field(default=512, ge=1, le=MAX_WIDTH, description="Rank of each cross layer.")
 
     def problems(self) -> Iterator[str]:
         """Layers that do not fit together."""
@@ -179,7 +182,7 @@ class FinalMlpConfig(ModelSettings):
     kind: Literal["finalmlp"] = Field(default="finalmlp", description="The model.")
     stream1: tuple[int, ...] = Field(default=(512, 256), description="Widths of the first stream's layers.")
     stream2: tuple[int, ...] = Field(default=(512, 256), description="Widths of the second stream's layers.")
-    heads: int = Field(default=4, ge=1, description="Heads of the fusion.")
+    heads: int = Field(default=4, ge=1, le=MAX_WIDTH, description="Heads of the fusion.")
     gate_hidden: tuple[int, ...] = Field(default=(), description="Hidden widths of the gates; empty: no gates.")
     gate1_columns: tuple[str, ...] = Field(default=(), description="What the first gate sees; empty: a learnt vector.")
     gate2_columns: tuple[str, ...] = Field(default=(), description="What the second gate sees; empty: a learnt vector.")

@@ -66,5 +66,13 @@ def _reindexed(name: str, key: str) -> str:
 
 def shown(value: object) -> str:
     """A value as a message shows it, the beginning if it is long."""
-    text = json.dumps(value, default=repr)
+    try:
+        text = json.dumps(value, default=repr)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or lists in each other without end
+        text = f"({type(value).__name__})"
+    return shorten(text)
+
+
+def shorten(text: str) -> str:
+    """The beginning of a text that is long."""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

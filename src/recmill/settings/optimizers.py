@@ -18,6 +18,8 @@ DENSE_NUMBERS: dict[str, dict[str, float]] = {
 }
 # as settings, for messages
 NO_AVERAGE = "average.from_step=0, average.every_steps=1 and average.recent_frac=1"
+MAX_LR = 1e30  # far beyond any use, and a step with it is still a number
+MAX_NUMBER = 1e18  # weights and state are float32: a square of more would be no number
 _LR_NAMES = {"learning_rate": "lr"}
 _OF_KIND = "Without a value, the default of the kind."
 
@@ -47,11 +49,13 @@ class DenseOptimizer(Settings):
     aliases: ClassVar[Mapping[str, str]] = _LR_NAMES
 
     kind: Literal["sgd", "adagrad", "adam", "adamw"] = Field(default="adagrad", description="The optimizer.")
-    lr: float = Field(default=0.02, gt=0, description="The learning rate, at the peak of the schedule.")
-    eps: float | None = Field(default=None, ge=0, description=f"Added to the denominator. {_OF_KIND}")
+    lr: float = Field(default=0.02, gt=0, le=MAX_LR, description="The learning rate, at the peak of the schedule.")
+    eps: float | None = Field(default=None, ge=0, le=MAX_NUMBER, description=f"Added to the denominator. {_OF_KIND}")
     momentum: float | None = Field(default=None, ge=0, lt=1, description=f"Of sgd. {_OF_KIND}")
-    weight_decay: float | None = Field(default=None, ge=0, description=f"L2 penalty, or adamw's decay. {_OF_KIND}")
-    initial_accumulator: float | None = Field(default=None, ge=0, description=f"Of adagrad. {_OF_KIND}")
+    weight_decay: float | None = Field(
+        default=None, ge=0, le=MAX_NUMBER, description=f"L2 penalty, or adamw's decay. {_OF_KIND}"
+    )
+    initial_accumulator: float | None = Field(default=None, ge=0, le=MAX_NUMBER, description=f"Of adagrad. {_OF_KIND}")
     beta1: float | None = Field(default=None, ge=0, lt=1, description=f"Of adam and adamw. {_OF_KIND}")
     beta2: float | None = Field(default=None, ge=0, lt=1, description=f"Of adam and adamw. {_OF_KIND}")
 
@@ -100,15 +104,19 @@ class TableOptimizer(Settings):
     kind: Annotated[str, AfterValidator(_known_rule)] = Field(
         default="rowwise_adagrad", description=f"The optimizer of the tables: {', '.join(TABLE_RULES)}."
     )
-    lr: float = Field(default=0.02, gt=0, description="The learning rate, at the peak of the schedule.")
-    eps: float | None = Field(default=None, ge=0, description=f"Added to the denominator. {_OF_KIND}")
+    lr: float = Field(default=0.02, gt=0, le=MAX_LR, description="The learning rate, at the peak of the schedule.")
+    eps: float | None = Field(default=None, ge=0, le=MAX_NUMBER, description=f"Added to the denominator. {_OF_KIND}")
     momentum: float | None = Field(default=None, ge=0, lt=1, description=f"Of sgd. {_OF_KIND}")
-    weight_decay: float | None = Field(default=None, ge=0, description=f"L2 penalty of touched rows. {_OF_KIND}")
-    initial_accumulator: float | None = Field(default=None, ge=0, description=f"Of adagrad and ftrl. {_OF_KIND}")
+    weight_decay: float | None = Field(
+        default=None, ge=0, le=MAX_NUMBER, description=f"L2 penalty of touched rows. {_OF_KIND}"
+    )
+    initial_accumulator: float | None = Field(
+        default=None, ge=0, le=MAX_NUMBER, description=f"Of adagrad and ftrl. {_OF_KIND}"
+    )
     beta1: float | None = Field(default=None, ge=0, lt=1, description=f"Of adam. {_OF_KIND}")
     beta2: float | None = Field(default=None, ge=0, lt=1, description=f"Of adam. {_OF_KIND}")
-    l1: float | None = Field(default=None, ge=0, description=f"L1 penalty of ftrl. {_OF_KIND}")
-    l2: float | None = Field(default=None, ge=0, description=f"L2 penalty of ftrl. {_OF_KIND}")
+    l1: float | None = Field(default=None, ge=0, le=MAX_NUMBER, description=f"L1 penalty of ftrl. {_OF_KIND}")
+    l2: float | None = Field(default=None, ge=0, le=MAX_NUMBER, description=f"L2 penalty of ftrl. {_OF_KIND}")
     lr_power: float | None = Field(default=None, ge=-1, le=0, description=f"Exponent of ftrl. {_OF_KIND}")
 
     def problems(self) -> Iterator[str]:
@@ -269,7 +277,7 @@ class Precision(Settings):
     kind: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description="The type of the layers' arithmetic.")
     tf32: bool = Field(default=False, description="Compute float32 products in 19 bits; of CUDA.")
     scaling: Literal["dynamic", "static"] | None = Field(default=None, description="Of fp16; no value: dynamic.")
-    scale: float | None = Field(default=None, gt=0, description="Of fp16: the first, or only, loss scale.")
+    scale: float | None = Field(default=None, ge=1e-12, description="Of fp16: the first, or only, loss scale.")
     growth_interval: int | None = Field(default=None, ge=1, description="Of fp16: good steps until the scale doubles.")
 
     def problems(self) -> Iterator[str]:

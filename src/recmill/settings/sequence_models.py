@@ -27,7 +27,7 @@ class SequenceModelSettings(Settings):
     num_blocks: int = Field(default=2, ge=1, le=64, description="Number of attention blocks.")
     num_heads: int = Field(default=2, ge=1, description="Heads of each block's attention.")
     hidden_dim: int | None = Field(
-        default=None, ge=1, description="Of a block's two linear layers; no value: four times embedding_dim."
+        default=None, ge=1, le=2**20, description="Of a block's two linear layers; no value: four times embedding_dim."
     )
     activation: Activation = Field(default="gelu", description="Between a block's linear layers.")
     norm: Norm = Field(default="post", description="Layer norm before a block's parts, or behind their sums.")
@@ -37,19 +37,19 @@ class SequenceModelSettings(Settings):
     dropout: float = Field(default=0.2, ge=0, lt=1, description="Share that is dropped behind each part of a block.")
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of attention weights dropped.")
     init_std: float | None = Field(
-        default=None, gt=0, description="Standard deviation of first linear weights; no value: 1/√fan_in."
+        default=None, gt=0, le=1e6, description="Standard deviation of first linear weights; no value: 1/√fan_in."
     )
     position_init: PositionInit = Field(
         default="normal", description="First positions: N(0, position_std), or sines and cosines of that mean square."
     )
-    position_std: float = Field(default=0.02, gt=0, description="Standard deviation of the first positions.")
+    position_std: float = Field(default=0.02, gt=0, le=1e6, description="Standard deviation of the first positions.")
     item_init: ItemInit = Field(
         default="normal",
         description="First item vectors: N(0, item_std), U(−item_std, item_std), or alike for co-occurring items.",
     )
-    item_std: float = Field(default=0.02, gt=0, description="Spread of the first item vectors.")
+    item_std: float = Field(default=0.02, ge=1e-12, le=1e6, description="Spread of the first item vectors.")
     item_rounds: int | None = Field(
-        default=None, ge=1, description="Of co_occurrence alone: rounds of mixing; no value: 3."
+        default=None, ge=1, le=1000, description="Of co_occurrence alone: rounds of mixing; no value: 3."
     )
     transition_weight: float = Field(
         default=0.0,

@@ -22,10 +22,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic._internal._model_construction import ModelMetaclass
 
 from recmill.errors import ConfigError
-from recmill.settings.messages import explain, shown
+from recmill.settings.messages import explain, shorten, shown
 from recmill.settings.reflect import element_type, section_type, sections_in
 
 Tree = dict[str, Any]
+_MAX_DEPTH = 16  # of sections and lists in each other; settings have three
+# A key of so many parts takes the TOML reader a time that grows with their square.
+_DEEP_KEY = re.compile(
+    r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]{1,99}|"[^"\n]{0,99}"|'[^'\n]{0,99}')[ \t]*\.[ \t]*){16}""", re.MULTILINE
+)
 
 
 class RenamedSetting(FutureWarning):
@@ -85,14 +90,43 @@ S = TypeVar("S", bound=Settings)
 
 def from_tree(kind: type[S], tree: Mapping[str, Any], where: str = "settings", prefix: str = "") -> S:
     """Validate nested plain data; every message names the key, behind a prefix if any, the value and the way out."""
+    refuse_odd(tree, prefix)
     try:
         text = json.dumps(canonical(kind, tree), default=_date_text)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{where} hold a value that is neither text, number, truth value nor list: {error}") from None
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise ConfigError(explain(error, kind, where, prefix)) from None
+
+
+def refuse_odd(value: object, at: str = "", depth: int = 0) -> None:
+    """Complain about what no setting is: lists in each other without end, numbers beyond 64 bits, texts beyond UTF-8.
+
+    Without this, code that follows nested values, here and in libraries, would follow them until its stack ends.
+    """
+    name = at.removesuffix(".") or "settings"
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"{shorten(name)} is nested more than {_MAX_DEPTH} deep; no setting is")
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            refuse_odd(str(key), at)
+            refuse_odd(below, f"{at}{key}.", depth + 1)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            refuse_odd(each, at, depth + 1)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{name} = {shown(value)} does not fit into 64 bits; give a smaller number")
+    elif isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{shorten(name)} = {shown(value)} holds a NUL character; leave it out")
+    elif isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{ascii(name)[1:-1]} = {value!a} is not UTF-8, in which settings are written; give a name that is"
+            ) from None
 
 
 def _date_text(value: object) -> str:
@@ -110,15 +144,30 @@ def to_toml(settings: Settings) -> str:
 def read_toml(path: Path) -> Tree:
     """The nested contents of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no settings file {path}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a directory; --config takes a TOML file such as {path}/config.toml") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+    try:
+        refuse_odd(tree)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return tree
+
+
+def parse_toml(text: str) -> Tree:
+    """TOML as nested data; a ValueError, and no other, says what is wrong with it."""
+    if deep := _DEEP_KEY.search(text):
+        raise ValueError(f"the key {shorten(deep[0].strip())} has more than {_MAX_DEPTH} parts; no setting has")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deep") from None
 
 
 def nested(changes: Mapping[str, Any]) -> Tree:
@@ -127,7 +176,10 @@ def nested(changes: Mapping[str, Any]) -> Tree:
     for key, value in changes.items():
         if not isinstance(key, str):
             raise ConfigError(f"{key!r} = {shown(value)}: settings are named by texts such as 'dense.lr'")
-        *sections, name = key.split(".")
+        *sections, name = key.split(".", _MAX_DEPTH + 1)
+        if len(sections) > _MAX_DEPTH:
+            raise ConfigError(f"{shorten(key)} has more than {_MAX_DEPTH} parts; no setting has")
+        refuse_odd(value, f"{key}.")
         node = tree
         for section in sections:
             node = node.setdefault(section, {})
@@ -284,8 +336,8 @@ def _toml_value(text: str) -> object:
     if re.fullmatch(r"[+-]?(\.\d+|\d+\.)([eE][+-]?\d+)?", text):  # a number to everyone but TOML
         return float(text)
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

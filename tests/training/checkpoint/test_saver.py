@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from recmill.errors import Interrupted, RunError
+from recmill.lock import LOCK, locked
 from recmill.training.checkpoint import saver as saver_module
 from recmill.training.checkpoint.checkpoint import Snapshot, State, checkpoint_snapshot, read_checkpoint, write_part
 from recmill.training.checkpoint.saver import Saver
@@ -24,7 +25,6 @@ from recmill.training.click.assemble import assemble
 from recmill.training.click.step import take_step
 from recmill.training.job import run_job
 from recmill.training.loop.ledger import forget_behind, read_ledger
-from recmill.training.loop.lock import LOCK, locked
 from recmill.training.progress import Progress
 from recmill.world import Group, World
 from tests.training.checkpoint.saved import OneOfTwo, dealt
@@ -140,7 +140,7 @@ def test_a_run_directory_has_one_owner(tmp_path: Path) -> None:
 
 def test_a_lock_whose_owner_died_is_no_lock(tmp_path: Path) -> None:
     program = (
-        "import os, sys, pathlib; from recmill.training.loop.lock import locked\n"
+        "import os, sys, pathlib; from recmill.lock import locked\n"
         "with locked(pathlib.Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)

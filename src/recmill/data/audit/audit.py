@@ -80,9 +80,12 @@ class Audit:
 
     def __init__(self, schema: Schema, pool: ThreadPoolExecutor, *, max_row_hashes: int = MAX_ROW_HASHES) -> None:
         self._schema, self._pool = schema, pool
-        kinds = {column.name: column.kind for column in schema.columns}
+        columns = schema.of_role("category")
         self._dense = [DenseColumn(name) for name in schema.dense_names]
-        self._categories = [CategoryColumn(name, kinds[name.split("[")[0]]) for name in schema.slot_names]
+        self._categories = [
+            CategoryColumn(name, columns[place].kind, columns[place].name)
+            for name, place in zip(schema.slot_names, schema.slot_columns, strict=True)
+        ]
         self._rows = HashTally(max_row_hashes, "sample")
         self._facts: dict[AuditedSplit, SplitFacts] = {"train": SplitFacts(), "test": SplitFacts()}
 

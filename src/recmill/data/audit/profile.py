@@ -131,8 +131,9 @@ class DenseColumn:
 class CategoryColumn:
     """Counts the values of one column."""
 
-    def __init__(self, name: str, kind: str | None, *, max_values: int = MAX_VALUES) -> None:
+    def __init__(self, name: str, kind: str | None, column: str | None = None, *, max_values: int = MAX_VALUES) -> None:
         self.name, self._kind = name, kind
+        self._column = name if column is None else column  # of a list, `name` is one of its places
         self.fingerprint = 0
         self._heavy = HeavyValues()
         self._tally = HashTally(max_values, "sample", heavy=self._heavy)
@@ -158,7 +159,7 @@ class CategoryColumn:
             num_distinct=tally.num_distinct,
             distinct_method="exact" if tally.is_exact else "sample",
             distinct_error_frac=tally.distinct_error_frac,
-            top_values=self._top_values(num_rows, (texts or {}).get(self.name.split("[")[0], {})),
+            top_values=self._top_values(num_rows, (texts or {}).get(self._column, {})),
             top_error_rows=0 if tally.is_exact else self._heavy.error,
             covering_values=covering,
             table_rows=covering + RESERVED_TABLE_ROWS,

@@ -228,10 +228,11 @@ class Vocabulary:
             raise DataError(f"{slots_path} is damaged, or belongs to another {COLUMNS}: its checksum differs")
         self.columns = columns
         self.checksum: str = stated
-        self._words = np.empty(0, np.uint64)
-        if num_words:  # rows of numbers only have no values, and an empty file cannot be mapped
+        mapped: bytes | mmap.mmap = b""  # rows of numbers alone have no category, and no file without bytes is mapped
+        if num_words:
             with slots_path.open("rb") as file:
-                self._words = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint64)
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self._words = np.frombuffer(mapped, np.uint64)
 
     @property
     def table_rows(self) -> tuple[int, ...]:

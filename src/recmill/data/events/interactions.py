@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recmill.data.events.grouping import count_codes
-from recmill.data.events.schema import MICROSECONDS, BadEvent, parse_lines, way_out
+from recmill.data.events.schema import BYTE_ORDER_MARK, MICROSECONDS, BadEvent, parse_lines, way_out
 from recmill.data.events.times import EXAMPLE, read_iso
 from recmill.data.logs.bad_rows import SHOWN
 from recmill.data.logs.text_file import Segment
@@ -72,6 +72,10 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
     """The events, or None if any line is out of the ordinary."""
     if schema.quoted and b'"' in text:
         return None
+    if text.startswith(BYTE_ORDER_MARK):
+        return None  # that of the file has been passed; polars would take off one more
+    if b"\r" in text and text.count(b"\r") != text.count(b"\r\n"):
+        return None  # polars would take it off the end of any field
     gaps = [f"{_GAP}{i}" for i in range(len(schema.columns) - 1)] if len(schema.separator) == 2 else []
     names = (
         [name for pair in zip(schema.columns, [*gaps, None], strict=True) for name in pair if name]

@@ -34,9 +34,9 @@ from recmill.files import (
     is_of_recmill,
     read_listing,
     read_manifest,
-    refuse_occupied,
     replace_dir,
     require_free_space,
+    taken_dir,
     write_atomic,
     write_manifest,
 )
@@ -74,7 +74,11 @@ def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     if not overwrite and has_manifest(job.out_dir) and was_finished(job.work_dir, _plan_of(job, paths)):
         shutil.rmtree(job.work_dir, ignore_errors=True)
         return read_listing(job.out_dir)
-    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths)
+    with taken_dir(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths):
+        return _prepare(job, paths, overwrite=overwrite)
+
+
+def _prepare(job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> Record:
     require_free_space(job.out_dir.parent, 3 * sum(path.stat().st_size for path in paths), f"preparing {job.out_dir}")
     preparation = _Preparation(job, paths, overwrite=overwrite)
     try:

@@ -16,11 +16,12 @@ from recmill.errors import BadRowError, DataError
 from recmill.settings.events import EventSchema
 
 _INT = re.compile(r"[+-]?[0-9]+")
+_MOST_DIGITS = 19  # of 64 bits
 _SHOWN = 60
 _FIRST_ROWS = 20
 # Of each MovieLens directory, the file of ratings and that of items beside it.
 _MOVIELENS_FILES = {"ratings.dat": "movies.dat", "ratings.csv": "movies.csv", "u.data": "u.item"}
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MICROSECONDS = 1_000_000  # times with fractions are kept as whole numbers of these
 
 
@@ -42,20 +43,51 @@ def find_event_files(data: Path) -> tuple[Path, ...]:
 
 
 def split_fields(line: str, schema: EventSchema) -> list[str]:
-    """The fields of a line without its newline."""
-    if schema.quoted and '"' in line:
-        return next(csv.reader([line], delimiter=schema.separator[0], strict=True), [""])
-    return line.split(schema.separator)
+    """The fields of a line without its newline, as RFC 4180 has them; csv.Error if quotes do not fit.
+
+    A quote within a field that does not begin with one is a character like others, and so is a carriage return.
+    """
+    if not schema.quoted or '"' not in line:
+        return line.split(schema.separator)
+    if "\r" in line or len(line) > csv.field_size_limit():  # of which Python's reader has its own ideas
+        return _split_quoted(line, schema.separator)
+    return next(csv.reader([line], delimiter=schema.separator, strict=True), [""])
+
+
+def _split_quoted(line: str, separator: str) -> list[str]:
+    """The same one by one: slow, and for every line."""
+    fields, at = list[str](), 0
+    while True:
+        if line.startswith('"', at):
+            end = at + 1
+            while line[end : end + 1] != '"' or line.startswith('""', end):
+                end += 2 if line.startswith('""', end) else 1
+                if end >= len(line):
+                    raise csv.Error("a quote is not closed")
+            fields.append(line[at + 1 : end].replace('""', '"'))
+            end += 1
+            if end < len(line) and line[end] != separator:
+                raise csv.Error(f"{separator!r} expected after a closing quote")
+        else:
+            found = line.find(separator, at)
+            end = found if found >= 0 else len(line)
+            fields.append(line[at:end])
+        if end >= len(line):
+            return fields
+        at = end + 1
 
 
 def choose_schema(source: Source, schemas: tuple[EventSchema, ...]) -> EventSchema:
     """The schema that fits a file's first line, by its header or by the number of fields; moves to its first row."""
     first = source.buffer[: source.line_end(0)].tobytes()
-    if first.startswith(_BYTE_ORDER_MARK):
-        source.rows_start = len(_BYTE_ORDER_MARK)
-    line = first.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace").rstrip("\r")
+    if first.startswith(BYTE_ORDER_MARK):
+        source.rows_start = len(BYTE_ORDER_MARK)
+    line = first.removeprefix(BYTE_ORDER_MARK).decode(errors="replace").removesuffix("\r")
     for schema in schemas:
-        fields = split_fields(line, schema)
+        try:
+            fields = split_fields(line, schema)
+        except csv.Error:
+            continue
         if schema.header and tuple(fields) == schema.columns:
             source.rows_start = min(source.line_end(0) + 1, source.num_bytes)
             return schema
@@ -82,7 +114,7 @@ def first_values(source: Source, schema: EventSchema, role: str) -> list[str]:
     at, values, place = source.rows_start, list[str](), schema.columns.index(column)
     for _ in range(_FIRST_ROWS):
         end = source.line_end(at)
-        line = source.buffer[at:end].tobytes().decode(errors="replace").rstrip("\r")
+        line = source.buffer[at:end].tobytes().decode(errors="replace").removesuffix("\r")
         with suppress(csv.Error):
             fields = split_fields(line, schema)
             values += [fields[place]] if len(fields) == len(schema.columns) else []
@@ -215,4 +247,8 @@ def _kind_that_fits(role: str, text: str) -> str | None:
 def read_int(text: str) -> int | None:
     """The integer of 64 bits that a text is, if it is one."""
     text = text.strip()
-    return int(text) if _INT.fullmatch(text) and -(2**63) <= int(text) < 2**63 else None
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    if not _INT.fullmatch(text) or len(digits) > _MOST_DIGITS:
+        return None
+    whole = -int(digits) if text.startswith("-") else int(digits)
+    return whole if -(2**63) <= whole < 2**63 else None

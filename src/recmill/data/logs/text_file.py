@@ -26,6 +26,7 @@ from recmill.files import require_free_space
 
 COMPRESSED = (".gz", ".zst", ".bz2")
 _COPY_BYTES = 1 << 20
+_ZSTD_BYTES = 4 << 10  # four bytes may become 128 KiB, and all of a piece is in memory
 _FAR_BYTES = 64 << 20
 _MADV_POPULATE_READ = 22  # which Python's mmap does not name
 _SAMPLE_BYTES = 1 << 20
@@ -263,8 +264,14 @@ def open_plain(path: Path) -> IO[bytes]:
         with path.open("rb") as packed:
             if path.stat().st_size == 0:
                 raise EOFError("it has no bytes")
-            _UNPACK[path.suffix](packed, scratch)
+            _UNPACK[path.suffix](packed, _Limited(scratch, max_unpacked_bytes(scratch_dir)))  # type: ignore[arg-type]
         scratch.flush()
+    except _TooLarge as error:
+        scratch.close()
+        raise DataError(
+            f"{path} unpacks to more than {error} bytes, all that {scratch_dir} has room for; unpack it where there is "
+            "more, or let the variable TMPDIR name such a place"
+        ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         scratch.close()
         raise DataError(f"{path} is damaged or cut short: {error}") from None
@@ -272,6 +279,29 @@ def open_plain(path: Path) -> IO[bytes]:
         scratch.close()
         raise
     return scratch
+
+
+def max_unpacked_bytes(scratch_dir: Path) -> int:
+    """What a packed file may become: a few bytes can stand for a disk full of them, which others need too."""
+    return shutil.disk_usage(scratch_dir).free * 9 // 10
+
+
+class _TooLarge(Exception):
+    """More was unpacked than there is room for."""
+
+
+class _Limited:
+    """A file that takes so many bytes and no more."""
+
+    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
+        self._file, self._left, self._max_bytes = file, max_bytes, max_bytes
+
+    def write(self, content: bytes) -> int:
+        """Take some."""
+        self._left -= len(content)
+        if self._left < 0:
+            raise _TooLarge(f"{self._max_bytes:,}")
+        return self._file.write(content)
 
 
 def _unpack_gzip(packed: IO[bytes], out: IO[bytes]) -> None:
@@ -293,7 +323,7 @@ def _unpack_zstd(packed: IO[bytes], out: IO[bytes]) -> None:
     """Frame after frame by hand: the library's reader takes a file that was cut short for a complete one."""
     frame = zstandard.ZstdDecompressor().decompressobj()
     is_open = False
-    while data := packed.read(_COPY_BYTES):
+    while data := packed.read(_ZSTD_BYTES):
         while data:
             out.write(frame.decompress(data))
             is_open, data = not frame.eof, frame.unused_data

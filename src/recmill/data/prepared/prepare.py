@@ -41,7 +41,7 @@ from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.data.stream.raw_reader import build_reader
 from recmill.data.values.known import collect_values
 from recmill.errors import BadRowError, ConfigError, DataError
-from recmill.files import VALUES, has_manifest, is_of_recmill, read_listing, refuse_occupied, require_free_space
+from recmill.files import VALUES, has_manifest, is_of_recmill, read_listing, require_free_space, taken_dir
 from recmill.memory import keep_freed_memory
 from recmill.settings.columns import Schema
 from recmill.settings.data import MAX_BAD_FRAC, SPLIT_NAMES, BadRowPolicy, SplitName
@@ -149,7 +149,11 @@ def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     if not overwrite and has_manifest(job.out_dir) and was_finished(job.work_dir, job.plan()):
         shutil.rmtree(job.work_dir, ignore_errors=True)
         return read_listing(job.out_dir)
-    refuse_occupied(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=job.paths)
+    with taken_dir(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=job.paths):
+        return _prepare(job, overwrite=overwrite)
+
+
+def _prepare(job: PrepareJob, *, overwrite: bool) -> Record:
     keep_freed_memory()  # every piece of text is parsed into as much memory as the one before
     if not job.parts:
         raise DataError("the files hold no line; there is nothing to prepare")

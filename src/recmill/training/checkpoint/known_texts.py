@@ -30,7 +30,7 @@ def entries_of_texts(config: TrainConfig, table: str, texts: Mapping[int, bytes]
     """The rows that known texts have in a table to which a hash or a modulo leads; several may share one."""
     schema = config.data.schema_of_rows
     plan = category_plan(config.encoding, schema, config.data.num_table_rows)
-    slot = [name.split("[")[0] for name in schema.slot_names].index(table)
+    slot = schema.slot_columns.index(schema.category_names.index(table))
     values = np.full((len(texts), schema.num_slots), MISSING_CATEGORY, np.uint64)
     values[:, slot] = list(texts)
     ids = np.empty(values.shape, np.int64)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 
 from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
 from recmill.files import CONFIG, RESULTS, ROWS, VALUES, refuse_unwritable, write_atomic
+from recmill.lock import locked
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
 from recmill.observe.record import METRICS, Recorder, last_train_loss
@@ -22,7 +23,6 @@ from recmill.training.checkpoint.saver import Saver
 from recmill.training.loop.health import find_warnings
 from recmill.training.loop.ledger import LEDGER, Ledger, forget_behind
 from recmill.training.loop.limits import limit_reached
-from recmill.training.loop.lock import locked
 from recmill.training.loop.task import Evaluation, StepResult, Task
 from recmill.training.progress import Progress
 from recmill.world import Group

@@ -39,13 +39,12 @@ class SequencePlan:
 def make_sequence_plan(
     config: SequenceConfig, num_items: int, num_procs: int = 1, num_trained: int | None = None
 ) -> SequencePlan:
-    """Of each of so many processes; the layers are built to be counted, the item vectors are not.
+    """Of each of so many processes; small layers are built to be counted, the item vectors are not.
 
     `num_trained` is the number of training events; None: a guess by the number of items.
     """
     model, data, dim = config.model, config.data, config.model.embedding_dim
-    layers = SEQUENCE_MODELS[model.kind](model, num_items, data.max_length, seed=0)
-    num_parameters = sum(parameter.numel() for parameter in layers.parameters())
+    num_parameters = count_layers(config, num_items)
     is_averaged = config.average.from_step > 0
     width = 2 + config.dense.state_width + is_averaged  # weight, gradient, state, mean
     rows = num_items + 2
@@ -65,17 +64,35 @@ def make_sequence_plan(
     per_event = dim + model.num_blocks * (13 * dim + 3 * hidden_dim + 3 * model.num_heads * data.max_length)
     candidates = num_items if config.loss.kind == "full" else config.loss.num_sampled or DEFAULT_SAMPLED
     logits = num_events * candidates * FLOAT_BYTES
+    # those that are drawn: their numbers, vectors and gradients
+    drawn_bytes = candidates * (2 * KEY_BYTES + 2 * dim * FLOAT_BYTES) if config.loss.kind == "sampled" else 0
     scores = num_items * data.eval_batch * FLOAT_BYTES
     return SequencePlan(
         num_items,
         item_bytes,
         num_parameters * width * FLOAT_BYTES,
         2 * num_events * per_event * FLOAT_BYTES,
-        2 * min(logits, max(CHUNK_BYTES, candidates * FLOAT_BYTES)),
+        2 * min(logits, max(CHUNK_BYTES, candidates * FLOAT_BYTES)) + drawn_bytes,
         min(scores, max(BLOCK_BYTES, num_items * FLOAT_BYTES)) + gathered_bytes,
         num_events * num_items * FLOAT_BYTES,
         *plan_counts(config, num_items, num_items * GUESSED_EVENTS if num_trained is None else num_trained),
     )
+
+
+def count_layers(config: SequenceConfig, num_items: int) -> int:
+    """The weights of all layers, by those of one block and of two, one wide and two: they grow evenly with both."""
+    model, data = config.model, config.data
+
+    def count(num_blocks: int, hidden_dim: int) -> int:
+        small = model.with_({"num_blocks": num_blocks, "hidden_dim": hidden_dim})
+        layers = SEQUENCE_MODELS[model.kind](small, num_items, data.max_length, seed=0)
+        return sum(parameter.numel() for parameter in layers.parameters())
+
+    least = count(1, 1)
+    per_width = count(1, 2) - least
+    hidden_dim = model.hidden_dim or 4 * model.embedding_dim
+    per_block = count(2, 1) - least + (hidden_dim - 1) * per_width
+    return least + (hidden_dim - 1) * per_width + (model.num_blocks - 1) * per_block
 
 
 def plan_counts(config: SequenceConfig, num_items: int, num_trained: int) -> tuple[int, int]:
@@ -102,7 +119,8 @@ def refuse_large_run(
     if max(plan.score_bytes, plan.first_bytes) <= plan.batch_bytes + plan.loss_bytes:
         lower = lower_batch("data.global_batch", data.global_batch, plan.batch_bytes)
         needs.append(Need("a training step", plan.batch_bytes, lower))
-        needs.append(Need("logits", plan.loss_bytes, lambda _room: "set loss.kind=sampled"))
+        fewer = "set loss.kind=sampled" if config.loss.kind == "full" else "lower loss.num_sampled"
+        needs.append(Need("logits", plan.loss_bytes, lambda _room: fewer))
     elif plan.first_bytes <= plan.score_bytes:
         lower = lower_batch("data.eval_batch", data.eval_batch, plan.score_bytes)
         needs.append(Need("an evaluation", plan.score_bytes, lower))

@@ -1,4 +1,4 @@
-"""A run directory belongs to one run at a time."""
+"""A directory that is written to belongs to one process at a time."""
 
 import fcntl
 import json
@@ -14,13 +14,22 @@ LOCK = ".lock"
 
 
 @contextmanager
-def locked(run_dir: Path) -> Iterator[None]:
+def locked_output(out_dir: Path) -> Iterator[None]:
+    """Hold a directory that is written beside its place and then given its name; the lock lies there too."""
+    out_dir = out_dir.absolute()
+    out_dir.parent.mkdir(parents=True, exist_ok=True)
+    with locked(out_dir, out_dir.with_name(f".{out_dir.name}{LOCK}")):
+        yield
+
+
+@contextmanager
+def locked(directory: Path, path: Path | None = None) -> Iterator[None]:
     """Hold the directory for as long as the body runs; one that another process holds is rejected.
 
     The system lets go of a lock when its owner dies. What an owner on another host wrote and did not take back cannot
     be told from one that lives, unless this host sees its locks; it is rejected too, with the file to remove.
     """
-    path = run_dir / LOCK
+    path = path or directory / LOCK
     with path.open("a+") as file:
         owner = _read_owner(path)
         try:
@@ -29,9 +38,9 @@ def locked(run_dir: Path) -> Iterator[None]:
         except OSError:
             is_taken = True
         if is_taken:  # held by its owner, or just given back by one: then another may already hold the next
-            raise RunError(f"{run_dir} is in use by {owner or 'another process'}; wait for it or end it")
+            raise RunError(f"{directory} is in use by {owner or 'another process'}; wait for it or end it")
         if owner and not owner.endswith(f" on {socket.gethostname()}"):
-            raise RunError(f"{run_dir} is in use by {owner}; if that one is gone, remove {path} and try again")
+            raise RunError(f"{directory} is in use by {owner}; if that one is gone, remove {path} and try again")
         file.truncate(0)
         file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
         file.flush()
