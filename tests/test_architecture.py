@@ -15,7 +15,7 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
     *("calibration", "errors", "files", "jit", "memory", "seeds", "metrics", "slices", "ranking", "uncertainty"),
-    "world",
+    *("world", "regular", "verified"),
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
@@ -33,6 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "memory": set(),
     "seeds": {"jit"},
     "files": {"errors"},
+    "regular": {"errors"},
+    "verified": {"errors", "files", "regular", "settings"},
     "settings": {"errors"},
     "metrics": {"jit", "weighted_metrics"},
     "weighted_metrics": set(),
@@ -69,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.optimize": BASE | {"settings", "embeddings"},
     "training.loop": BASE | DATA | {"settings", "observe", "training.checkpoint", "training.progress"},
     "training.footprint": {"errors"},
-    "training.vocabulary": {"errors", "files", "settings", "data.encode", "data.prepared"},
+    "training.vocabulary": {"errors", "files", "verified", "settings", "data.encode", "data.prepared"},
     "training.click": BASE | DATA | MODELS | {"settings", "embeddings", "data.synthetic"} | (TRAINING - FAMILIES),
     "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),
     # a family is chosen by its name, and imported when a job of it is opened

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from recmill.data.events.prepare import EventJob, open_prepared_sequences, prepare_events
-from recmill.errors import BadRowError, ConfigError, DataError, RunError
+from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.settings.events import EVENT_PRESETS, EventRules, EventSchema
 from tests.data.event_files import CSV, HEADER, as_expected, prepared, random_rows, write_csv
 from tests.data.events_oracle import sequences_of
@@ -112,7 +112,7 @@ def test_a_link_is_refused_and_what_it_names_stays(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(DataError, match=r"link is a link; name the directory itself, .*real"):
         prepared(path, EventRules(), tmp_path / "link")
-    assert as_expected(open_prepared_sequences(tmp_path / "real", verify=True)) == before
+    assert as_expected(open_prepared_sequences(tmp_path / "real", verify="always")) == before
 
 
 def test_a_run_killed_between_its_name_and_its_end_leaves_nothing_that_is_taken_for_a_result(
@@ -263,7 +263,7 @@ def test_a_damaged_or_foreign_directory_is_refused(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "out" / "items.arrow").read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "out" / "items.arrow").write_bytes(content)
-    with pytest.raises(RunError, match=r"items.arrow is not the file that manifest.json lists"):
-        open_prepared_sequences(tmp_path / "out", verify=True)
+    with pytest.raises(DataError, match=r"items.arrow is not the file that manifest.json lists"):
+        open_prepared_sequences(tmp_path / "out", verify="always")
     with pytest.raises(DataError, match="holds no prepared sequences"):
         open_prepared_sequences(tmp_path)

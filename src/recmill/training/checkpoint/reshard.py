@@ -36,7 +36,7 @@ def reshard(state: SavedState, out_dir: Path, num_pieces: int) -> None:
         for what in state.whats:
             with state.tables(what) as saved:
                 _write_tables(saved, what, scratch, num_pieces)
-        write_manifest(scratch, kind=state.kind, step=state.step, rows=manifest["rows"])
+        write_manifest(scratch, kind=state.kind, step=state.step, rows=manifest["rows"], data=manifest.get("data", ""))
 
 
 def export(state: SavedState, out_dir: Path) -> None:
@@ -51,7 +51,7 @@ def export(state: SavedState, out_dir: Path) -> None:
             shutil.copyfile(state.directory / name, scratch / name)
         if (settings := state.settings()) is not None:  # without them nobody can tell what the weights are of
             (scratch / CONFIG).write_text(tomli_w.dumps(settings))
-        write_manifest(scratch, kind="model", step=state.step, rows=manifest["rows"])
+        write_manifest(scratch, kind="model", step=state.step, rows=manifest["rows"], data=manifest.get("data", ""))
 
 
 def is_of_tables(name: str) -> bool:
