@@ -22,11 +22,11 @@ class RowRules(NamedTuple):
     @classmethod
     def of(cls, table_rows: Sequence[int], slots_per_column: Sequence[int]) -> Self:
         """In one of several slots, −1 stands for no value."""
-        least = [0 if num_slots == 1 else -1 for num_slots in slots_per_column]
-        return cls(
-            np.repeat(np.array(least, np.int64), slots_per_column),
-            np.repeat(np.array(table_rows, np.int64), slots_per_column),
-        )
+        least = np.array([0 if num_slots == 1 else -1 for num_slots in slots_per_column], np.int64)
+        rules = cls(np.repeat(least, slots_per_column), np.repeat(np.array(table_rows, np.int64), slots_per_column))
+        no_ids = np.empty((0, len(rules.num_rows)), np.int64)
+        _find_wrong(no_ids, np.empty(0, np.float32), *rules)  # compiled now rather than within the first step
+        return rules
 
     def refuse_wrong(self, columns: Columns, path: Path, first_row: int) -> None:
         """Complain about an id that is no row of its table, and a label that is neither 0 nor 1."""
