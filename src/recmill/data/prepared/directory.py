@@ -162,6 +162,7 @@ class StoredTable(Protocol):
     """Rows of one file of the store."""
 
     path: Path
+    ids_path: Path  # the same, or the one of several that has the ids
     num_rows: int
 
     def read(self, start: int, stop: int) -> Columns:
@@ -211,7 +212,8 @@ class RowReader:
         """The rows of some segments, in their order."""
         pieces = [segment.source.read(segment.start, segment.stop) for segment in segments]
         for piece, segment in zip(pieces, segments, strict=True):
-            self._rules.refuse_wrong(piece, segment.source.path, segment.start)
+            paths = (segment.source.path, segment.source.ids_path)
+            self._rules.refuse_wrong(piece, paths, segment.start)
         return Block(join_columns(pieces) if pieces else self.room_for(0))
 
 

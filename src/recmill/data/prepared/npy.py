@@ -107,6 +107,7 @@ class NpyTable:
 
     def __init__(self, directory: Path, name: str, layout: NpyLayout, access: Access = "mapped") -> None:
         self.path = directory / f"{name}_labels.npy"
+        self.ids_path = directory / f"{name}_sparse.npy"
         self._access = access
         self._arrays = {kind: open_rows(directory, name, kind, layout, access) for kind in layout.kinds}
         self.num_rows = len(self._arrays["labels"])

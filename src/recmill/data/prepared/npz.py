@@ -107,7 +107,7 @@ class MultiHotTable:
     def __init__(
         self, directory: Path, name: str, sizes: Sequence[int], layout: NpyLayout, access: Access = "mapped"
     ) -> None:
-        self.path = _archive_path(directory, name)
+        self.path = self.ids_path = _archive_path(directory, name)
         self._dense, self._labels = (open_rows(directory, name, kind, layout, access) for kind in ("dense", "labels"))
         self._ids = _open_members(self.path, sizes, access)
         self.num_rows = len(self._labels)

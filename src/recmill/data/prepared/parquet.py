@@ -117,7 +117,8 @@ class ParquetTable:
     """The rows of one file: read by groups, or all held in memory."""
 
     def __init__(self, path: Path, layout: NpyLayout, *, in_memory: bool = False) -> None:
-        self.path, self._layout = path, layout
+        self.path = self.ids_path = path
+        self._layout = layout
         self._of_thread = threading.local()
         file = self._file
         if not file.schema_arrow.equals(parquet_schema(layout)):

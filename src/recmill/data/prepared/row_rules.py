@@ -28,15 +28,17 @@ class RowRules(NamedTuple):
         _find_wrong(no_ids, np.empty(0, np.float32), *rules)  # compiled now rather than within the first step
         return rules
 
-    def refuse_wrong(self, columns: Columns, path: Path, first_row: int) -> None:
+    def refuse_wrong(self, columns: Columns, paths: tuple[Path, Path], first_row: int) -> None:
         """Complain about an id that is no row of its table, and a label that is neither 0 nor 1."""
         row, slot = _find_wrong(columns.ids, columns.labels, self.least_ids, self.num_rows)
         if row < 0:
             return
         if slot < 0:
             told = f"label {columns.labels[row]:g}, which is neither 0 nor 1"
+            path = paths[0]
         else:
             told = f"id {columns.ids[row, slot]} in slot {slot}, whose table has {self.num_rows[slot]} rows"
+            path = paths[1]
         raise DataError(f"{path} is damaged: row {first_row + row} has {told}; {PREPARE_ANEW}")
 
 
