@@ -31,8 +31,9 @@ LAUNCHER_WORDS = (
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _scrubbed_environment() -> Iterator[None]:
+def _scrubbed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         for name in list(os.environ):
             if name.startswith(LAUNCHER_WORDS):
                 patch.delenv(name)

@@ -15,7 +15,7 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
     *("calibration", "errors", "files", "jit", "lock", "memory", "seeds", "metrics", "slices", "ranking"),
-    *("own_files", "run_stamp", "uncertainty", "world"),
+    *("own_files", "regular", "run_stamp", "uncertainty", "verified", "world"),
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
@@ -35,7 +35,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors", "lock", "own_files"},
     "lock": {"errors"},
     "own_files": {"errors"},
+    "regular": {"errors"},
     "run_stamp": {"errors", "files", "own_files"},
+    "verified": {"errors", "files", "regular", "settings"},
     "settings": {"errors"},
     "metrics": {"jit", "weighted_metrics"},
     "weighted_metrics": set(),
@@ -72,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.optimize": BASE | {"settings", "embeddings"},
     "training.loop": BASE | DATA | {"settings", "observe", "training.checkpoint", "training.progress"},
     "training.footprint": {"errors"},
-    "training.vocabulary": {"errors", "files", "settings", "data.encode", "data.prepared"},
+    "training.vocabulary": {"errors", "files", "verified", "settings", "data.encode", "data.prepared"},
     "training.click": BASE | DATA | MODELS | {"settings", "embeddings", "data.synthetic"} | (TRAINING - FAMILIES),
     "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),
     # a family is chosen by its name, and imported when a job of it is opened

@@ -186,6 +186,13 @@ def checksum(path: Path, kind: str = CHECKSUM) -> str:
         return hashlib.file_digest(file, _HASHES[kind]).hexdigest()
 
 
+def remove_scratch(directory: Path) -> None:
+    """Remove files that an attempt which was killed was writing: they have names that begin with a dot."""
+    for path in sorted(directory.rglob(".*")):
+        if path.is_file():
+            path.unlink(missing_ok=True)
+
+
 def _settle(path: Path) -> str:
     """Have a file's content on the disk; its checksum."""
     with path.open("rb") as file:
@@ -243,6 +250,17 @@ def read_manifest(directory: Path, *, verify: bool = True) -> dict[str, Any]:
     return manifest
 
 
+def refuse_altered(directory: Path, manifest: dict[str, Any]) -> None:
+    """Complain about a manifest that is not what its own checksum says; those of older versions have none."""
+    facts = {key: value for key, value in manifest.items() if key != _OWN_CHECKSUM}
+    try:
+        is_altered = manifest.get(_OWN_CHECKSUM, _checksum(facts)) != _checksum(facts)
+    except RecursionError:
+        is_altered = True  # we nest no tables as deep as that
+    if is_altered:
+        raise RunError(f"{directory / MANIFEST} is damaged: it is not what its own checksum says")
+
+
 def find_damage(directory: Path, manifest: dict[str, Any], *, verify: bool = True) -> Iterator[str]:
     """What is wrong with the files that a manifest lists, and with the manifest itself."""
     facts = {key: value for key, value in manifest.items() if key != _OWN_CHECKSUM}
@@ -253,16 +271,17 @@ def find_damage(directory: Path, manifest: dict[str, Any], *, verify: bool = Tru
         file = directory / name
         if not file.is_file():
             yield f"{file} is missing, though {MANIFEST} lists it"
-        elif file.stat().st_size != stated.get("bytes") or (verify and not _has_checksum(file, stated)):
+        elif file.stat().st_size != stated.get("bytes") or (verify and not has_checksum(file, stated)):
             yield f"{file} is not the file that {MANIFEST} lists: its size or checksum differs"
 
 
 def stated_checksum(stated: dict[str, Any]) -> str:
     """Of a file that a manifest lists, of whichever kind it is."""
-    return next(str(stated[kind]) for kind in _HASHES if kind in stated)
+    return next((str(stated[kind]) for kind in _HASHES if kind in stated), "")
 
 
-def _has_checksum(file: Path, stated: dict[str, Any]) -> bool:
+def has_checksum(file: Path, stated: dict[str, Any]) -> bool:
+    """Whether a file is what a manifest states; one of which it states nothing is not."""
     kinds = _HASHES.keys() & stated.keys()
     return bool(kinds) and all(checksum(file, kind) == stated[kind] for kind in kinds)
 

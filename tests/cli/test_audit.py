@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from recmill.cli.main import main
+from tests.laws.hostile import tell
 
 
 def _audit(*words: str | Path) -> int:
@@ -66,7 +67,7 @@ def test_prepared_rows_are_audited_too(
     assert report["prepared"]["table_rows"] == manifest["table_rows"]
     assert _audit("--data", out_dir, "--schema", "criteo") == 2
     assert "its manifest says what its rows are; leave out --schema" in capsys.readouterr().err
-    (out_dir / "manifest.json").write_text(json.dumps({**manifest, "table_rows": [2] * 26}))
+    tell(out_dir, lambda _directory, found: found.update(table_rows=[2] * 26))
     assert _audit("--data", out_dir, "--max-overlap", "1") == 2
     assert "WRONG cat_0: ids outside its table of 2 rows" in capsys.readouterr().out
 

@@ -15,7 +15,7 @@ HEADER = "user,item,time\n"
 def prepared(path: Path, rules: EventRules, out: Path, **changes: Any) -> PreparedSequences:
     job = {"schemas": CSV, "rules": rules, "preset": "events", **changes}
     prepare_events(EventJob(path, out, **job), overwrite=True)
-    return open_prepared_sequences(out, verify=True)
+    return open_prepared_sequences(out, verify="always")
 
 
 def as_expected(found: PreparedSequences) -> Expected:

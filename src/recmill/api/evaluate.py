@@ -82,10 +82,12 @@ def evaluate(
     is_calibrated = isinstance(config, TrainConfig) and read_calibration(found) is not None
     if isinstance(config, TrainConfig) and (request or is_calibrated or part in ("all", "train")):
         rows = Path(config.data.dir if data is None else data) if data is None or is_path else data
-        return _evaluate_rows(ClickModel(config, found, model), rows, part, request, max_batches)
+        loaded = ClickModel(config, found, model, is_own_data=data is None)
+        return _evaluate_rows(loaded, rows, part, request, max_batches)
     if request:
         raise ConfigError("by, group and top are for click models; leave them out for a sequence model")
-    return _evaluate_split(_limited(config, part, max_batches), found, part, model)
+    limited = _limited(config, part, max_batches)
+    return _evaluate_split(limited, found, part, model, is_own_data=data is None)
 
 
 def vocabulary_of_run(config: AnyConfig) -> dict[str, str]:
@@ -109,10 +111,12 @@ def _limited(config: AnyConfig, part: str, max_batches: int | None) -> AnyConfig
     return config if max_batches is None else apply_overrides(config, {f"data.max_{part}_batches": max_batches})
 
 
-def _evaluate_split(config: AnyConfig, found: "FoundWeights", split: str, model: "BuildLayers | None") -> Evaluated:
+def _evaluate_split(
+    config: AnyConfig, found: "FoundWeights", split: str, model: "BuildLayers | None", *, is_own_data: bool
+) -> Evaluated:
     from recmill.training.job import trained_task
 
-    with trained_task(config, found.directory, model) as task:
+    with trained_task(config, found.directory, model, is_own_data=is_own_data) as task:
         evaluation = task.evaluate("test" if split == "test" else "validation")
         # the baselines of clicks have to be trained: the run did it once, and results.json has them
         is_sequence = family_of(config).name == "sequence"

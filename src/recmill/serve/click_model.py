@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from recmill.data.prepared.manifest import identity_of_rows
 from recmill.errors import ConfigError, DataError, RunError
 from recmill.observe.console import ProgressLine, quiet_line
 from recmill.serve.calibrated import read_calibration
@@ -31,6 +32,7 @@ from recmill.settings.data import BadRowPolicy, RowsPart
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import refuse_other_rows
+from recmill.training.vocabulary import identity_of_vocabulary
 
 if TYPE_CHECKING:
     from recmill.models.click.own import BuildLayers
@@ -47,9 +49,18 @@ class WrittenPredictions:
 class ClickModel:
     """Predicts the probability of a click."""
 
-    def __init__(self, config: TrainConfig, weights: FoundWeights, build_layers: "BuildLayers | None" = None) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        weights: FoundWeights,
+        build_layers: "BuildLayers | None" = None,
+        *,
+        is_own_data: bool = False,
+    ) -> None:
         self.config, self.weights = config, weights
-        self._state = assemble(config, build_layers)
+        vocabulary = identity_of_vocabulary(config)  # rows of the tables stand for its values, and no others
+        rows = identity_of_rows(Path(config.data.dir)) if is_own_data else ""
+        self._state = replace(assemble(config, build_layers), data_hash=f"{rows}/{vocabulary}")
         read_model(weights.directory, self._state)
         self._state.model.eval()
         self.calibrator = read_calibration(weights)

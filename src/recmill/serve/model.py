@@ -57,7 +57,7 @@ def load_sequence_model(
         raise RunError(
             f"{path} is a run of {config.model.kind}, which predicts clicks and ranks no items; use `recmill predict`"
         )
-    return SequenceModel(apply_overrides(config, (), data=data), found)
+    return SequenceModel(apply_overrides(config, (), data=data), found, is_own_data=data is None)
 
 
 def open_weights(path: Path, weights: str | Path) -> tuple[AnyConfig, FoundWeights]:

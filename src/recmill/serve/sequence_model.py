@@ -56,9 +56,11 @@ def _refuse_no_list(length: int) -> None:
 class SequenceModel:
     """Ranks items by what came before."""
 
-    def __init__(self, config: AnyConfig, weights: FoundWeights) -> None:
+    def __init__(self, config: AnyConfig, weights: FoundWeights, *, is_own_data: bool = True) -> None:
         self.config, self.weights = config, weights
-        with trained_task(config, weights.directory) as task:  # the sequences are mapped, and stay so
+        with trained_task(
+            config, weights.directory, is_own_data=is_own_data
+        ) as task:  # the sequences are mapped, and stay so
             assert isinstance(task, SequenceTask)
             self._task = task
 

@@ -23,6 +23,16 @@ BadRowPolicy = Literal["fail", "skip"]
 MAX_BAD_FRAC = 0.01
 
 
+def resolve_verify(given: object) -> object:
+    """Older settings say true or false."""
+    return {True: "always", False: "never"}[given] if isinstance(given, bool) else given
+
+
+# When prepared files are compared with their checksums: once on each machine and after every change, or each time.
+Verify = Annotated[Literal["once", "always", "never"], BeforeValidator(resolve_verify)]
+VERIFY_HELP = "When prepared files are compared with their checksums; once: again when a file has changed."
+
+
 def lanes_in_use(global_batch: int, num_lanes: int) -> int:
     """How many lanes give rows to each batch: no more than it has rows, and so many that their shares are equal.
 
@@ -92,7 +102,7 @@ class DataConfig(Settings):
     access: Access = Field(
         default="mapped", description="Of prepared rows: through the page cache, all in memory, or read as needed."
     )
-    verify: bool = Field(default=False, description="Compare prepared files with their checksums before training.")
+    verify: Verify = Field(default="once", description=VERIFY_HELP)
     vocabulary: str = Field(default="", description="Directory of the vocabulary that encodes raw text.")
     keep_values: int = Field(
         default=10_000, ge=0, description="Texts of each string column kept in values.parquet, to be shown; 0: none."

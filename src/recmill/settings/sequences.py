@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from recmill.settings.clicks import DEVICE, SEED, THREADS, TOP_ALIASES, problems_of_schedule, problems_of_stop
+from recmill.settings.data import VERIFY_HELP, Verify
 from recmill.settings.optimizers import Average, DenseOptimizer, Schedule, TableOptimizer
 from recmill.settings.protocol import Protocol
 from recmill.settings.run import Cadence, Device, Sharding, Stop
@@ -52,7 +53,7 @@ class SequenceData(Settings):
     eval_batch: int = Field(default=256, ge=1, description="Users that are scored at once; fewer for large catalogues.")
     max_validation_users: int = Field(default=0, ge=0, description="Users to validate on, always the same; 0: all.")
     max_test_users: int = Field(default=0, ge=0, description="Users to test on, always the same; 0: all.")
-    verify: bool = Field(default=False, description="Compare prepared files with their checksums before training.")
+    verify: Verify = Field(default="once", description=VERIFY_HELP)
 
     def problems(self) -> Iterator[str]:
         """Windows with holes between them."""

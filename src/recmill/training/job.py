@@ -36,8 +36,11 @@ class FamilyJob(Protocol):
     def uses_torchrec(self, world: World) -> bool:
         """Whether TorchRec holds the tables."""
 
-    def opened(self) -> AbstractContextManager[None]:
-        """A body in which the data is open."""
+    def verify(self) -> None:
+        """Compare the checksums of prepared files, as the settings say."""
+
+    def opened(self, *, is_verified: bool = False) -> AbstractContextManager[None]:
+        """A body in which the data is open; checksums that are verified are not compared again."""
 
     def refuse_unfit(self, world: World) -> None:
         """Complain about settings or data that a run could not train with, before anything is written."""
@@ -78,8 +81,11 @@ def run_job(
     run_dir, job, world = Path(run_dir), open_job(config, build_layers), read_own_world(config)
     warm_start: WarmStart = getattr(config, "warm_start", NO_WARM_START)
     with joined(world, is_sharded=job.uses_torchrec(world)) as group, ExitStack() as stack:
+        with group.together():
+            if world.local_rank == 0:  # one process reads all files of a machine; the others wait
+                job.verify()
         with group.together():  # a mistake in the settings or the data leaves no directory behind
-            stack.enter_context(job.opened())
+            stack.enter_context(job.opened(is_verified=True))
             job.refuse_unfit(world)
             if warm_start.from_dir and not resume:
                 refuse_inside(warm_start, run_dir)
@@ -101,11 +107,13 @@ def run_job(
 
 
 @contextmanager
-def trained_task(config: AnyConfig, weights_dir: Path, build_layers: BuildLayers | None = None) -> Iterator[Task]:
-    """The task of a run with weights that it has saved, in this process alone."""
+def trained_task(
+    config: AnyConfig, weights_dir: Path, build_layers: BuildLayers | None = None, *, is_own_data: bool = True
+) -> Iterator[Task]:
+    """The task of a run with weights that it has saved, in this process alone; on its own data, or on others."""
     alone = config.with_({"sharding": {"engine": "auto", "kind": "auto"}, "device": "cpu"})  # however it was trained
     job = open_job(alone, build_layers)
     with job.opened():
         task = job.build_task(Group(), Signals(), is_new=False)
-        read_model(weights_dir, task.state)
+        read_model(weights_dir, task.state, is_own_data=is_own_data)
         yield task

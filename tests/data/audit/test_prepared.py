@@ -1,6 +1,7 @@
 """Prepared rows are told as numpy tells them, alike from both stores; damage is found and named."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from recmill.settings.data import SPLIT_NAMES
 from recmill.settings.multi_hot import MultiHot
 from tests.data.lines import CITY, LABEL, PRICE, SHOPS, schema_of
 from tests.laws.encode import all_columns
+from tests.laws.hostile import tell, told_of
 
 Prepare = Callable[[Any], Path]
 
@@ -83,7 +85,7 @@ def test_of_multi_hot_rows_the_own_ids_are_told_and_all_are_looked_at(
     path = tmp_path / "out" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["table_rows"][1] //= 2
-    path.write_text(json.dumps(manifest))
+    tell(tmp_path / "out", lambda _directory, found: found.update(table_rows=manifest["table_rows"]))
     (reason,) = _audit(tmp_path / "out").reasons
     prepared = Prepared(tmp_path / "out")
     ids = np.concatenate([s.source.read(s.start, s.stop).ids for n in SPLIT_NAMES for s in prepared.segments(n)])
@@ -118,16 +120,13 @@ def test_empty_slots_of_several_are_missing_and_no_damage(tmp_path: Path) -> Non
 
 
 def _damaged(directory: Path, prepared: Path, name: str, row: int, column: int, value: float) -> AuditReport:
-    """A copy of prepared rows with one value changed."""
-    directory.mkdir()
-    for path in prepared.iterdir():
-        if path.is_file():
-            (directory / path.name).write_bytes(path.read_bytes())
-        else:
-            (directory / path.name).symlink_to(path)
+    """A copy of prepared rows with one value changed, and a manifest that knows it so."""
+    shutil.copytree(prepared, directory)
     array = np.load(directory / f"{name}.npy", mmap_mode="r+")
     array[row, column] = value
     array.flush()
+    content = (directory / f"{name}.npy").read_bytes()
+    tell(directory, lambda where, manifest: told_of(where, manifest, f"{name}.npy", content))
     return _audit(directory)
 
 

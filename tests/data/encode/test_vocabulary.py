@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from recmill.data.encode.vocabulary import COLUMNS, SLOTS, Vocabulary, VocabularyWriter, look_up
 from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.errors import DataError
+from recmill.files import checksum
 from recmill.settings.columns import Column, Schema
 
 MISSING, ABSENT = int(MISSING_CATEGORY), int(ABSENT_CATEGORY)
@@ -122,3 +123,45 @@ def test_no_directory_names_the_command_that_makes_one(tmp_path: Path) -> None:
 def test_it_fits_only_its_own_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cat_0; the schema's categories are city"):
         _freeze(tmp_path, [[1]]).plan(_schema("city"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_slots": 3},
+        {"num_slots": 0},
+        {"num_slots": -8},
+        {"num_slots": 1 << 70},
+        {"num_slots": True},
+        {"num_values": 5},
+        {"num_values": -1},
+        {"first_word": 1},
+        {"first_word": -8},
+        {"table_rows": 0},
+        {"table_rows": 6},
+        {"table_rows": 5.0},
+        {"is_packed": 1},
+        {"name": None},
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    _freeze(tmp_path, [[1, 2, 3]])
+    content = json.loads((tmp_path / COLUMNS).read_text())
+    content["columns"][0] |= changes
+    (tmp_path / COLUMNS).write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"columns\.json is damaged: what it says of column .* prepare the data anew"):
+        Vocabulary(tmp_path)
+
+
+@pytest.mark.parametrize("slot", [[7, 2], [1, 5], [1, 2**63]], ids=["full", "beyond", "far beyond"])
+def test_slots_that_would_mislead_the_search_are_refused(tmp_path: Path, slot: list[int]) -> None:
+    """With a right checksum: a table without a free slot has no end, and a row may lie beyond its table."""
+    _freeze(tmp_path, [[1, 2, 3]])
+    words = np.fromfile(tmp_path / SLOTS, np.uint64)
+    words[:] = np.tile(np.array(slot, np.uint64), len(words) // 2)
+    words.tofile(tmp_path / SLOTS)
+    content = json.loads((tmp_path / COLUMNS).read_text())
+    content["slots_sha256"] = checksum(tmp_path / SLOTS, "sha256")
+    (tmp_path / COLUMNS).write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"slots\.bin is damaged: column .* prepare the data anew"):
+        Vocabulary(tmp_path)

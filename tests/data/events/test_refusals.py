@@ -5,14 +5,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from recmill.data.events.prepare import EventJob, open_prepared_sequences, prepare_events
-from recmill.errors import BadRowError, ConfigError, DataError, RunError
+from recmill.data.events.windows import Sequences, problems_of
+from recmill.errors import BadRowError, ConfigError, DataError
 from recmill.settings.events import EVENT_PRESETS, EventRules, EventSchema
 from tests.data.event_files import CSV, HEADER, as_expected, prepared, random_rows, write_csv
 from tests.data.events_oracle import sequences_of
+from tests.laws.hostile import tell, told_of
 
 
 def test_a_parquet_file_without_the_column_or_with_a_hole_is_refused(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_a_link_is_refused_and_what_it_names_stays(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(DataError, match=r"link is a link; name the directory itself, .*real"):
         prepared(path, EventRules(), tmp_path / "link")
-    assert as_expected(open_prepared_sequences(tmp_path / "real", verify=True)) == before
+    assert as_expected(open_prepared_sequences(tmp_path / "real", verify="always")) == before
 
 
 def test_a_run_killed_between_its_name_and_its_end_leaves_nothing_that_is_taken_for_a_result(
@@ -263,7 +266,48 @@ def test_a_damaged_or_foreign_directory_is_refused(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "out" / "items.arrow").read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "out" / "items.arrow").write_bytes(content)
-    with pytest.raises(RunError, match=r"items.arrow is not the file that manifest.json lists"):
-        open_prepared_sequences(tmp_path / "out", verify=True)
+    with pytest.raises(DataError, match=r"items.arrow is not the file that manifest.json lists"):
+        open_prepared_sequences(tmp_path / "out", verify="always")
     with pytest.raises(DataError, match="holds no prepared sequences"):
         open_prepared_sequences(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("events", 0, 0),
+        ("events", 0, -1),
+        ("events", 0, 10_000),
+        ("events", 0, -5),
+        ("offsets", 1, -1),
+        ("offsets", 1, 1 << 40),
+        ("offsets", 0, -(1 << 40)),
+        ("offsets", -1, 1 << 40),
+        ("train_lengths", 0, -1),
+        ("train_lengths", 0, 10_000),
+        ("validation_at", 0, -2),
+        ("test_at", 0, 10_000),
+    ],
+)
+def test_sequences_that_would_mislead_kernels_are_refused(tmp_path: Path, name: str, place: int, value: int) -> None:
+    """With a manifest that knows them so."""
+    path = write_csv(tmp_path / "events.csv", random_rows(50))
+    sequences = prepared(path, EventRules(), tmp_path / "out").sequences
+    arrays = {key: np.array(array) for key, array in sequences._asdict().items() if key != "num_items"}
+    arrays[name][place] = value
+    assert next(problems_of(Sequences(**arrays, num_items=sequences.num_items)), None)
+    assert not list(problems_of(sequences))
+
+
+def test_a_sequences_file_with_lying_offsets_is_refused(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "events.csv", random_rows(50))
+    opened = prepared(path, EventRules(), tmp_path / "out")
+    offsets = np.array(opened.sequences.offsets)
+    offsets[1] = 1 << 40
+    file = tmp_path / "out" / "sequences.arrow"
+    content = file.read_bytes()
+    assert content.count(opened.sequences.offsets.tobytes()) == 1
+    altered = content.replace(opened.sequences.offsets.tobytes(), offsets.tobytes())
+    tell(tmp_path / "out", lambda directory, manifest: told_of(directory, manifest, "sequences.arrow", altered))
+    with pytest.raises(DataError, match=r"sequences\.arrow is damaged: .*prepare the data anew"):
+        open_prepared_sequences(tmp_path / "out")

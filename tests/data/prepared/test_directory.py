@@ -19,6 +19,7 @@ from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.data.stream.stream import Order, Stream
 from recmill.data.stream.text_reader import TextReader
 from recmill.errors import DataError, UserError
+from recmill.files import write_listing
 from recmill.settings.columns import Column, Schema
 from recmill.settings.criteo import CRITEO
 from recmill.settings.data import SPLIT_NAMES, Access, SplitName
@@ -103,16 +104,19 @@ def test_a_missing_truncated_or_altered_file_is_named(tmp_path: Path, tiny_world
     altered = bytearray(content)
     altered[len(content) // 2] ^= 1
     path.write_bytes(altered)
-    Prepared(tmp_path / "out").close()  # sizes alone do not tell
+    Prepared(tmp_path / "out", verify="never").close()  # sizes alone do not tell
     with pytest.raises(UserError, match=f"{path} is not the file"):
-        Prepared(tmp_path / "out", verify=True)
+        Prepared(tmp_path / "out", verify="always")
     path.write_bytes(content)
-    Prepared(tmp_path / "out", verify=True).close()
+    Prepared(tmp_path / "out", verify="always").close()
 
 
 def _edit(directory: Path, **changes: object) -> None:
     path = directory / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    manifest = {**json.loads(path.read_text()), **changes}
+    del manifest["manifest_sha256"]
+    files = manifest.pop("files")
+    write_listing(directory, files, **manifest)
 
 
 def test_a_directory_that_is_not_prepared_is_refused(tmp_path: Path) -> None:
@@ -136,7 +140,7 @@ def test_a_manifest_that_promises_more_rows_is_refused(tmp_path: Path, tiny_worl
         "validation": [("day_2", 0, 500)],
         "test": [("day_2", 500, 1000)],
     }
-    _edit(tmp_path / "out", subsets=subsets)
+    _edit(tmp_path / "out", subsets=subsets, rows={"train": 1001, "validation": 500, "test": 500})
     with pytest.raises(DataError, match=r"has 1000 rows, and manifest\.json speaks of 1001"):
         Prepared(tmp_path / "out")
 

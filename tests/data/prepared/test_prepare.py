@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from recmill.data.encode.presets import PRESETS
 from recmill.data.logs.split import find_days, split_by_day
+from recmill.data.prepared.parquet import ParquetFileWriter
 from recmill.data.prepared.prepare import PrepareJob, prepare
 from recmill.errors import ConfigError
 from recmill.settings.criteo import CRITEO
@@ -283,6 +284,28 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_bytes(
     assert num_stops > 5
     assert digests_of(stopped) == digests_of(whole)
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("seed", [None, 2])
+def test_a_run_that_is_killed_while_it_writes_a_part_goes_on_to_the_same_bytes(
+    tiny_world_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None
+) -> None:
+    whole = prepare(job_of(tiny_world_dir, tmp_path / "whole", store="parquet", seed=seed, part_bytes=150_000))
+    job = job_of(tiny_world_dir, tmp_path / "out", store="parquet", seed=seed, part_bytes=150_000, jobs=1)
+
+    def killed(_writer: ParquetFileWriter) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetFileWriter, "close", killed)
+        patch.setattr(ParquetFileWriter, "abandon", lambda _writer: None)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(job)
+    assert any(job.work_dir.rglob(".part-*.parquet.*"))
+    for path in job.work_dir.rglob(".part-*.parquet.*"):
+        path.rename(path.with_suffix(".1"))  # the next attempt has another process id
+    assert digests_of(prepare(job)) == digests_of(whole)
+    assert not any(path.name.startswith(".") for path in (tmp_path / "out").rglob("*"))
 
 
 def test_shuffling_moves_training_rows_only(tiny_world_dir: Path, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from recmill.api.evaluate import evaluate
 from recmill.data.events.prepare import EventJob, prepare_events
 from recmill.data.synthetic.chains import EVENTS_FILE
 from recmill.errors import ConfigError, NonFiniteLoss, RunError
 from recmill.recipes import find_recipe
+from recmill.serve.model import load_sequence_model
 from recmill.serve.weights import find_weights
 from recmill.settings.events import EVENT_PRESETS
 from recmill.settings.sequences import SequenceConfig
@@ -278,21 +280,40 @@ def test_weights_are_of_their_items_and_a_run_of_its_events(chains_dir: Path, tm
     config = resolve(chains_dir, "model.kind=sasrec", "stop.max_steps=2")
     run_job(config, tmp_path / "run")
 
-    def judge(data_dir: Path) -> None:
+    def judge(data_dir: Path, *, is_own_data: bool = True) -> None:
         task = open_task(resolve(data_dir, "model.kind=sasrec"), is_new=False)
-        read_model(tmp_path / "run" / "model", task.state)
+        read_model(tmp_path / "run" / "model", task.state, is_own_data=is_own_data)
 
     renamed = rewritten(chains_dir, tmp_path / "renamed", lambda user, item, time: (user, 1000 - item, time))
     with pytest.raises(RunError, match=r"model was trained on other columns, table sizes or items"):
         judge(renamed)
     more = rewritten(chains_dir, tmp_path / "reversed", lambda user, item, time: (user, item, 10**9 - time))
-    judge(more)  # other events of the same items may well be judged
+    judge(more, is_own_data=False)  # other events of the same items may well be judged, if they are meant
+    with pytest.raises(
+        RunError, match=r"trained on other prepared data than there is now \(identity .{16} then, .{16} now"
+    ):
+        judge(more)
     for other in (renamed, more):
         with pytest.raises(RunError, match=r"none of the 1 checkpoints in .* can be used"):
             run_job(resolve(other, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
     moved = tmp_path / "moved"
     shutil.copytree(chains_dir, moved)
     run_job(resolve(moved, "model.kind=sasrec", "stop.max_steps=4"), tmp_path / "run", resume=True)
+
+
+def test_sequences_that_were_swapped_under_a_run_are_noticed(chains_dir: Path, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    shutil.copytree(chains_dir, data_dir)
+    run_job(resolve(data_dir, "model.kind=sasrec", "stop.max_steps=2"), tmp_path / "run")
+    evaluate(tmp_path / "run")
+    other = rewritten(chains_dir, tmp_path / "other", lambda user, item, time: (user, item, 10**9 - time))
+    shutil.rmtree(data_dir)
+    shutil.copytree(other, data_dir)
+    for use in (evaluate, load_sequence_model):
+        with pytest.raises(RunError, match="trained on other prepared data than there is now"):
+            use(tmp_path / "run")
+    evaluate(tmp_path / "run", data=other)
+    load_sequence_model(tmp_path / "run", data=other)
 
 
 def test_a_way_of_judging_that_the_data_cannot_have_leaves_no_run_behind(chains_dir: Path, tmp_path: Path) -> None:

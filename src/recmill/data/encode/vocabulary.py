@@ -8,6 +8,7 @@ A vocabulary is two files: `columns.json`, and `slots.bin` with an open-addressi
 full. A slot is a value and its row: one word if the column's values have 32 bits, as Criteo's, and two otherwise.
 """
 
+import hashlib
 import json
 import mmap
 import os
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,17 @@ from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.errors import DataError
 from recmill.files import checksum, write_atomic
 from recmill.jit import njit, uint64
+from recmill.regular import require_regular
 from recmill.settings.columns import Schema
+from recmill.settings.data import Verify
+from recmill.verified import PREPARE_ANEW, check_once
 
 MISSING_ROW, UNKNOWN_ROW, FIRST_VALUE_ROW = range(3)
 
 COLUMNS, SLOTS = "columns.json", "slots.bin"
 _FORMAT = "recmill vocabulary 2"
 _WORD_BYTES = 8
+_MAX_SLOTS = 1 << 48
 _FREE = MISSING_CATEGORY  # the first word of a pair; no value equals it
 _FREE_PACKED = np.uint64(0xFFFFFFFFFFFFFFFF)  # its row would be one that no table has
 _LOW = np.uint64(0xFFFFFFFF)
@@ -68,6 +73,21 @@ class ColumnFacts:
     first_word: int
     num_slots: int
     is_packed: bool
+
+    def can_be(self, first_word: int) -> bool:
+        """Whether the numbers fit one another: at most half of the slots are taken, so that a search ends."""
+        numbers = (self.num_values, self.table_rows, self.first_word, self.num_slots)
+        if not all(type(number) is int and 0 <= number <= _MAX_SLOTS for number in numbers):
+            return False
+        return (
+            isinstance(self.name, str)
+            and isinstance(self.is_packed, bool)
+            and self.first_word == first_word
+            and self.num_slots >= 2
+            and not self.num_slots & (self.num_slots - 1)
+            and 2 * self.num_values <= self.num_slots
+            and FIRST_VALUE_ROW <= self.table_rows <= self.num_values + FIRST_VALUE_ROW
+        )
 
     @property
     def num_words(self) -> int:
@@ -204,35 +224,84 @@ class VocabularyWriter:
         write_atomic(self._directory / COLUMNS, json.dumps(content, indent=1))
 
 
+@njit(nogil=True, cache=True)
+def _measure(words: NDArray[np.uint64], is_packed: bool) -> tuple[int, int]:
+    """How many slots of a table are taken, and the last row that one of them has."""
+    num_values, last_row = 0, uint64(0)
+    step = 1 if is_packed else 2
+    for at in range(0, len(words), step):
+        if words[at] == (_FREE_PACKED if is_packed else _FREE):
+            continue
+        num_values += 1
+        row = words[at] & _LOW if is_packed else words[at + 1]
+        last_row = max(last_row, row)
+    return num_values, int(min(last_row, uint64(1 << 62)))
+
+
+def _read_columns(path: Path) -> dict[str, Any]:
+    """What `columns.json` says, if it can be true."""
+    require_regular(path, "make one with `recmill prepare`")
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        if content["format"] != _FORMAT:
+            raise DataError(f"{path} is of format {content['format']!r}; this version reads {_FORMAT!r}")
+        columns = [ColumnFacts(**facts) for facts in content["columns"]]
+        stated, missing_is_zero = content["slots_sha256"], content["missing_is_zero"]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); make one with `recmill prepare`") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} is not a vocabulary: {error}; {PREPARE_ANEW}") from None
+    first_word, is_right = 0, isinstance(stated, str) and isinstance(missing_is_zero, bool)
+    for column in columns:
+        if not is_right or not column.can_be(first_word):
+            raise DataError(f"{path} is damaged: what it says of column {column.name!r} cannot be; {PREPARE_ANEW}")
+        first_word += column.num_words
+    return content
+
+
+def vocabulary_identity(directory: Path) -> str:
+    """The checksum that a vocabulary states of its slots: which value has which row; empty if there is none."""
+    return str(_read_columns(directory / COLUMNS)["slots_sha256"]) if (directory / COLUMNS).is_file() else ""
+
+
 class Vocabulary:
     """A frozen vocabulary, mapped into memory: processes that open it share one copy."""
 
-    def __init__(self, directory: Path) -> None:
-        path = directory / COLUMNS
-        try:
-            content = json.loads(path.read_text())
-            columns = tuple(ColumnFacts(**facts) for facts in content["columns"])
-            stated, is_known = content["slots_sha256"], content["format"] == _FORMAT
-            self.missing_is_zero = bool(content["missing_is_zero"])
-        except OSError as error:
-            raise DataError(f"{path} cannot be read ({error.strerror}); make one with `recmill prepare`") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is not a vocabulary: {error}") from None
-        if not is_known:
-            raise DataError(f"{path} is of format {content['format']!r}; this version reads {_FORMAT!r}")
-        slots_path = directory / SLOTS
+    def __init__(self, directory: Path, *, verify: Verify = "once") -> None:
+        path, slots_path = directory / COLUMNS, directory / SLOTS
+        content = _read_columns(path)
+        columns = tuple(ColumnFacts(**facts) for facts in content["columns"])
+        self.missing_is_zero: bool = content["missing_is_zero"]
         num_words = sum(column.num_words for column in columns)
-        if not slots_path.is_file() or slots_path.stat().st_size != num_words * _WORD_BYTES:
-            raise DataError(f"{slots_path} is missing or not of the size that {COLUMNS} states; prepare it anew")
-        if checksum(slots_path, "sha256") != stated:
-            raise DataError(f"{slots_path} is damaged, or belongs to another {COLUMNS}: its checksum differs")
+        if require_regular(slots_path, PREPARE_ANEW).st_size != num_words * _WORD_BYTES:
+            raise DataError(f"{slots_path} is not of the size that {COLUMNS} states; {PREPARE_ANEW}")
         self.columns = columns
-        self.checksum: str = stated
+        self.checksum: str = content["slots_sha256"]
         mapped: bytes | mmap.mmap = b""  # rows of numbers alone have no category, and no file without bytes is mapped
         if num_words:
             with slots_path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self._words = np.frombuffer(mapped, np.uint64)
+        # the content is looked at once, because a wrong one has the kernel search for ever, or give rows that are none
+        known_for = f"vocabulary {verify != 'never'} {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
+        check_once(
+            directory,
+            {slots_path: lambda: self._refuse_damage(slots_path, has_checksum=verify != "never")},
+            {slots_path: known_for},
+            is_remembered=verify != "always",
+        )
+
+    def _refuse_damage(self, path: Path, *, has_checksum: bool) -> None:
+        if has_checksum and checksum(path, "sha256") != self.checksum:
+            raise DataError(f"{path} is damaged, or belongs to another {COLUMNS}: its checksum differs; {PREPARE_ANEW}")
+        for column in self.columns:
+            words = self._words[column.first_word : column.first_word + column.num_words]
+            num_values, last_row = _measure(words, column.is_packed)
+            if num_values != column.num_values or last_row >= column.table_rows:
+                raise DataError(
+                    f"{path} is damaged: column {column.name} has {num_values} values and rows up to {last_row} where "
+                    f"{column.num_values} and up to {column.table_rows - 1} were announced; {PREPARE_ANEW}"
+                )
 
     @property
     def table_rows(self) -> tuple[int, ...]:

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 
 from recmill.data.events.grouping import Places
 from recmill.data.events.schema import read_int
-from recmill.data.events.windows import Sequences
+from recmill.data.events.windows import Sequences, problems_of
 from recmill.errors import DataError
 from recmill.files import finished_file
+from recmill.regular import require_regular
+from recmill.settings.data import Verify
+from recmill.verified import PREPARE_ANEW, check_once
 
 # Of users: ids (U, K), 0 where there is no item left, and their scores.
 Lists = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -46,11 +49,26 @@ def _write(path: Path, columns: dict[str, Any]) -> None:
         writer.write_batch(batch)
 
 
-def _open(path: Path) -> Any:
+def _open(path: Path, columns: dict[str, Any]) -> Any:
+    """The only batch of a file, which has columns of these kinds and no nulls."""
+    require_regular(path, PREPARE_ANEW)
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DataError(f"{path} is damaged: {error}; prepare the data anew") from None
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        if file.num_record_batches != 1 or file.schema.names != list(columns):
+            raise ValueError("it has other columns or parts")
+        batch = file.get_batch(0)
+        batch.validate()
+        for name, is_kind in columns.items():
+            if not is_kind(batch.column(name).type) or batch.column(name).null_count:
+                raise ValueError(f"{name} is {batch.column(name).type}, or has no value somewhere")
+    except (pa.ArrowException, OSError, ValueError, TypeError, IndexError, KeyError, MemoryError) as error:
+        told = str(error).strip().partition("\n")[0]
+        raise DataError(f"{path} is damaged: {told}; {PREPARE_ANEW}") from None
+    return batch
+
+
+def _is_name(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 class Catalogue:
@@ -136,12 +154,44 @@ def _as_value(name: str, kind: Any) -> int | str | None:
     return read_int(name) if pa.types.is_integer(kind) else name
 
 
-def open_sequences(directory: Path) -> tuple[Sequences, NDArray[np.int64], Catalogue]:
+def open_sequences(directory: Path, verify: Verify = "once") -> tuple[Sequences, NDArray[np.int64], Catalogue]:
     """The sequences, mapped; how often each item occurs in training events; and the names."""
-    users, items = _open(directory / SEQUENCES), _open(directory / ITEMS)
+    paths = (directory / SEQUENCES, directory / ITEMS)
+    lists_type, place_type = pa.large_list(pa.int32()), pa.int32()
+    places = dict.fromkeys(Places._fields, place_type.equals)
+    users = _open(paths[0], {"user": _is_name, "events": lists_type.equals, **places})
+    items = _open(paths[1], {"item": _is_name, "count": pa.int64().equals})
     lists = users.column("events")
     train_lengths, validation_at, test_at = (users.column(name).to_numpy() for name in Places._fields)
     sequences = Sequences(
         lists.values.to_numpy(), lists.offsets.to_numpy(), train_lengths, validation_at, test_at, items.num_rows
     )
-    return sequences, items.column("count").to_numpy(), Catalogue(users.column("user"), items.column("item"))
+    counts = items.column("count").to_numpy()
+
+    def check_users() -> None:
+        _refuse_invalid(paths[0], users)
+        if complaint := next(problems_of(sequences), None):
+            raise DataError(f"{paths[0]} is damaged: {complaint}; {PREPARE_ANEW}")
+
+    def check_items() -> None:
+        _refuse_invalid(paths[1], items)
+        if len(counts) and counts.min() < 0:
+            raise DataError(f"{paths[1]} is damaged: an item occurs {counts.min()} times; {PREPARE_ANEW}")
+
+    # kernels index by what the files say; a look at all of it, once
+    known_for = {paths[0]: f"sequences of {items.num_rows}", paths[1]: "items"}
+    check_once(
+        directory,
+        dict(zip(paths, (check_users, check_items), strict=True)),
+        known_for,
+        is_remembered=verify != "always",
+    )
+    return sequences, counts, Catalogue(users.column("user"), items.column("item"))
+
+
+def _refuse_invalid(path: Path, batch: Any) -> None:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        told = str(error).strip().partition("\n")[0]
+        raise DataError(f"{path} is damaged: {told}; {PREPARE_ANEW}") from None

@@ -20,28 +20,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.events import grouping, interactions
-from recmill.data.events.arrow import Catalogue, open_sequences, write_items, write_sequences
+from recmill.data.events.arrow import ITEMS, SEQUENCES, Catalogue, open_sequences, write_items, write_sequences
 from recmill.data.events.opening import open_parts
 from recmill.data.events.schema import find_event_files
 from recmill.data.events.windows import PAD, UNKNOWN, Sequences
 from recmill.data.logs.bad_rows import refuse_many_bad
 from recmill.data.logs.text_file import Segment
+from recmill.data.prepared.checks import refuse_unlisted
 from recmill.data.prepared.manifest import SEQUENCES_FORMAT, prepared_kind
 from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing, was_finished
 from recmill.errors import DataError
 from recmill.files import (
+    MANIFEST,
     has_manifest,
     is_of_recmill,
     read_listing,
-    read_manifest,
+    remove_scratch,
     replace_dir,
     require_free_space,
     taken_dir,
     write_atomic,
     write_manifest,
 )
-from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy
+from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy, Verify
 from recmill.settings.events import EventRules, EventSchema
+from recmill.verified import PREPARE_ANEW, read_verified
 
 _PART_BYTES = 16 << 20
 _NO_LIMIT = 2**31 - 1
@@ -282,6 +285,7 @@ class _Preparation:
 
     def _seal(self, facts: Record) -> Record:
         job, directory = self._job, self._result_dir
+        remove_scratch(directory)
         write_atomic(directory / "README.md", describe(facts, job.preset, job.rules))
         names = ("recmill", "numpy", "polars", "pyarrow")
         versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
@@ -318,6 +322,10 @@ def describe(facts: Record, preset: str, rules: EventRules) -> str:
     return "\n".join(lines)
 
 
+# what results tell of the data
+_FACTS = ("preset", "rules", "users", "items", "events", "future_items")
+
+
 @dataclass(frozen=True)
 class PreparedSequences:
     """A prepared directory, opened: nothing is in memory before it is looked at."""
@@ -328,12 +336,15 @@ class PreparedSequences:
     manifest: Record
 
 
-def open_prepared_sequences(directory: Path, *, verify: bool = False) -> PreparedSequences:
+def open_prepared_sequences(directory: Path, *, verify: Verify = "once") -> PreparedSequences:
     """What `prepare_events` wrote, or a complaint about the directory."""
     if prepared_kind(directory) != "sequences":
         raise DataError(
-            f"{directory} holds no prepared sequences; `recmill prepare --preset goodreads|movielens|user-item|events "
-            "--data FILE --out DIR` writes some"
+            f"{directory} holds no prepared sequences, or its {MANIFEST} is damaged; `recmill prepare --preset "
+            "goodreads|movielens|user-item|events --data FILE --out DIR` writes some"
         )
-    manifest = read_manifest(directory, verify=verify)
-    return PreparedSequences(*open_sequences(directory), manifest)
+    manifest = read_verified(directory, verify)
+    refuse_unlisted((SEQUENCES, ITEMS), manifest["files"], directory)
+    if missing := next((name for name in _FACTS if name not in manifest), None):
+        raise DataError(f"{directory / MANIFEST} is damaged: it has no {missing}; {PREPARE_ANEW}")
+    return PreparedSequences(*open_sequences(directory, verify), manifest)

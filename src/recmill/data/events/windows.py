@@ -67,6 +67,33 @@ class Sequences(NamedTuple):
         return events[events > PAD]
 
 
+def problems_of(sequences: Sequences) -> Iterator[str]:
+    """What sequences from a file cannot be, if they are to be indexed by."""
+    events, offsets, train_lengths, validation_at, test_at, num_items = sequences
+    if not len(offsets) or offsets[0] < 0 or offsets[-1] > len(events) or (offsets[1:] < offsets[:-1]).any():
+        yield "the events of a user end before they begin, or behind the file"
+        return
+    lengths = np.diff(offsets)
+    if (train_lengths < 0).any() or (train_lengths > lengths).any():
+        yield "a user has more events to learn from than events"
+    for name, places in (("validation_at", validation_at), ("test_at", test_at)):
+        if (places < -1).any() or (places >= lengths).any():
+            yield f"{name} is no place of an event"
+    if len(events) and (events.min() < UNKNOWN or events.max() > num_items or (events == PAD).any()):
+        yield f"an event has an id that is none of {num_items} items"
+    elif _has_untrained(offsets, train_lengths, events):
+        yield "an event to learn from has no item"
+
+
+@njit(nogil=True, cache=True)
+def _has_untrained(offsets: NDArray[np.int64], train_lengths: NDArray[np.int32], events: NDArray[np.int32]) -> bool:
+    for user in range(len(train_lengths)):
+        for place in range(offsets[user], offsets[user] + train_lengths[user]):
+            if place < len(events) and events[place] <= PAD:
+                return True
+    return False
+
+
 class Windows(NamedTuple):
     """Ranges of the events."""
 

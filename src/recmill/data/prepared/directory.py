@@ -11,18 +11,21 @@ from typing import Any, Protocol
 
 from recmill.data.batch import Columns, empty_columns, join_columns
 from recmill.data.encode.counts import Selection
-from recmill.data.prepared.manifest import ROWS_FORMAT, read_rows_manifest
+from recmill.data.prepared.checks import refuse_unlisted, refuse_wrong_facts
+from recmill.data.prepared.manifest import ROWS_FORMAT, identity_of, read_rows_manifest
 from recmill.data.prepared.npy import NpyLayout, NpyTable
 from recmill.data.prepared.npz import MultiHotTable
+from recmill.data.prepared.row_rules import RowRules
 from recmill.data.prepared.sinks import Subsets
 from recmill.data.stream.block import Block
 from recmill.errors import DataError
-from recmill.files import MANIFEST, read_manifest, replace_dir, write_atomic, write_manifest
+from recmill.files import MANIFEST, remove_scratch, replace_dir, write_atomic, write_manifest
 from recmill.settings.columns import Schema
-from recmill.settings.data import SPLIT_NAMES, Access, FirstHalf, SplitName
+from recmill.settings.data import SPLIT_NAMES, Access, FirstHalf, SplitName, Verify
 from recmill.settings.encoding import Encoding
 from recmill.settings.multi_hot import MultiHot
 from recmill.settings.tree import from_tree
+from recmill.verified import PREPARE_ANEW, read_verified
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,15 @@ class Facts:
     def from_json(manifest: dict[str, Any], directory: Path) -> "Facts":
         """What `to_json` wrote, or a complaint about the directory."""
         try:
+            schema = from_tree(Schema, manifest["schema"])
+            refuse_wrong_facts(manifest, schema, directory)
             return Facts(
                 manifest["store"],
                 manifest["preset"],
                 Selection(**selection) if (selection := manifest.get("selection")) else None,
                 manifest["seed"],
                 manifest.get("first_half"),
-                from_tree(Schema, manifest["schema"]),
+                schema,
                 from_tree(Encoding, manifest["encoding"]),
                 tuple(manifest["table_rows"]),
                 NpyLayout(**manifest["layout"]),
@@ -89,12 +94,20 @@ class Facts:
                 manifest["skipped_rows"],
                 MultiHot(tuple(rule["sizes"]), rule["distribution"]) if (rule := manifest.get("multi_hot")) else None,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{directory / MANIFEST} is damaged: {error!r}") from None
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{directory / MANIFEST} is damaged: {error!r}; {PREPARE_ANEW}") from None
+
+    @property
+    def slots_per_column(self) -> tuple[int, ...]:
+        """How many ids a row has for every category column."""
+        if self.multi_hot:
+            return self.multi_hot.sizes
+        return tuple(column.num_slots for column in self.schema.of_role("category"))
 
 
 def seal(result_dir: Path, out_dir: Path, facts: Facts, versions: dict[str, str]) -> dict[str, Any]:
     """Describe a finished result, and give it its name; the manifest."""
+    remove_scratch(result_dir)  # or it would be listed, and the result depend on when an earlier attempt was killed
     write_atomic(result_dir / "README.md", describe(facts))
     write_manifest(result_dir, **facts.to_json(), versions=versions)
     replace_dir(result_dir, out_dir)
@@ -149,6 +162,7 @@ class StoredTable(Protocol):
     """Rows of one file of the store."""
 
     path: Path
+    ids_path: Path  # the same, or the one of several that has the ids
     num_rows: int
 
     def read(self, start: int, stop: int) -> Columns:
@@ -186,8 +200,8 @@ class RowSegment:
 class RowReader:
     """Reads segments of prepared rows."""
 
-    def __init__(self, layout: NpyLayout) -> None:
-        self._layout = layout
+    def __init__(self, layout: NpyLayout, rules: RowRules) -> None:
+        self._layout, self._rules = layout, rules
 
     def room_for(self, num_rows: int) -> Columns:
         """Columns of this layout, not yet filled."""
@@ -197,30 +211,41 @@ class RowReader:
     def read(self, segments: Sequence[RowSegment]) -> Block:
         """The rows of some segments, in their order."""
         pieces = [segment.source.read(segment.start, segment.stop) for segment in segments]
+        for piece, segment in zip(pieces, segments, strict=True):
+            paths = (segment.source.path, segment.source.ids_path)
+            self._rules.refuse_wrong(piece, paths, segment.start)
         return Block(join_columns(pieces) if pieces else self.room_for(0))
 
 
 class Prepared:
     """A prepared directory, opened; close it when done."""
 
-    def __init__(self, directory: Path, access: Access = "mapped", *, verify: bool = False) -> None:
+    def __init__(self, directory: Path, access: Access = "mapped", *, verify: Verify = "once") -> None:
         self.directory = directory
         self.facts = read_facts(directory)
-        read_manifest(directory, verify=verify)
+        manifest = read_verified(directory, verify)
+        self.identity = identity_of(manifest)
         names = dict.fromkeys(name for subset in SPLIT_NAMES for name, _, _ in self.facts.subsets[subset])
+        refuse_unlisted((file for name in names for file in self._files_of(name)), manifest["files"], directory)
         self._tables: dict[str, StoredTable] = {name: self._open(name, access) for name in names}
-        self.reader = RowReader(self.facts.layout)
+        facts = self.facts
+        self.reader = RowReader(facts.layout, RowRules.of(facts.table_rows, facts.slots_per_column))
         for subset in SPLIT_NAMES:
             for name, _, stop in self.facts.subsets[subset]:
                 if stop > self._tables[name].num_rows:
                     path, rows = self._tables[name].path, self._tables[name].num_rows
                     raise DataError(f"{path} has {rows} rows, and {MANIFEST} speaks of {stop}; prepare the data anew")
 
+    def _files_of(self, name: str) -> list[str]:
+        if self.facts.multi_hot:
+            return MultiHotTable.files_of(name)
+        return NpyTable.files_of(name, self.facts.layout) if self.facts.store == "npy" else [name]
+
     def _open(self, name: str, access: Access) -> StoredTable:
         if self.facts.multi_hot:
-            return MultiHotTable(self.directory, name, self.facts.multi_hot.sizes, access)
+            return MultiHotTable(self.directory, name, self.facts.multi_hot.sizes, self.facts.layout, access)
         if self.facts.store == "npy":
-            return NpyTable(self.directory, name, access, self.facts.layout.kinds)
+            return NpyTable(self.directory, name, self.facts.layout, access)
         from recmill.data.prepared.parquet import ParquetTable  # pyarrow is heavy
 
         return ParquetTable(self.directory / name, self.facts.layout, in_memory=access == "memory")

@@ -1,19 +1,25 @@
 """What a directory that `recmill prepare` finished says of itself, without a look at its rows."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from recmill.errors import DataError
-from recmill.files import MANIFEST, has_manifest
+from recmill.data.prepared.checks import refuse_wrong_facts
+from recmill.errors import DataError, RunError
+from recmill.files import MANIFEST, VALUES, has_manifest, refuse_altered, stated_checksum
 from recmill.settings.columns import schema_from_tree
+from recmill.settings.encoding import Encoding
 from recmill.settings.schemas import SCHEMAS
-from recmill.settings.tree import Tree
+from recmill.settings.tree import Tree, from_tree
+from recmill.verified import PREPARE_ANEW
 
 ROWS_FORMAT = "recmill prepared 1"
 SEQUENCES_FORMAT = "recmill sequences 1"
 VOCABULARY = "vocabulary"
 PreparedKind = Literal["rows", "sequences"]
+_TEXTS = ("README.md", VALUES)
 _KINDS: dict[str, PreparedKind] = {ROWS_FORMAT: "rows", SEQUENCES_FORMAT: "sequences"}
 
 
@@ -23,8 +29,19 @@ def prepared_kind(directory: Path) -> PreparedKind | None:
         return None
     try:
         return _KINDS.get(str(json.loads((directory / MANIFEST).read_text()).get("format")))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
+
+
+def identity_of(manifest: Mapping[str, Any]) -> str:
+    """Of the rows that a prepared directory holds, and what they are for, wherever it lies and whoever wrote it."""
+    files = {name: stated_checksum(stated) for name, stated in manifest["files"].items() if name not in _TEXTS}
+    return hashlib.sha256(json.dumps([files, manifest["subsets"]], sort_keys=True).encode()).hexdigest()
+
+
+def identity_of_rows(directory: Path) -> str:
+    """Of the rows of a prepared directory; empty if it is none."""
+    return identity_of(read_rows_manifest(directory)) if has_manifest(directory) else ""
 
 
 def read_rows_manifest(directory: Path) -> dict[str, Any]:
@@ -34,10 +51,14 @@ def read_rows_manifest(directory: Path) -> dict[str, Any]:
         raise DataError(f"{directory} has no {MANIFEST}: it is not a directory that `recmill prepare` finished")
     try:
         manifest = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path} is damaged: {error}") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise DataError(f"{path} is damaged: {error}; {PREPARE_ANEW}") from None
     if not isinstance(manifest, dict):
         raise DataError(f"{path} is damaged: it holds no object")
+    try:
+        refuse_altered(directory, manifest)
+    except RunError as error:
+        raise DataError(f"{error}; {PREPARE_ANEW}") from None
     if manifest.get("format") == SEQUENCES_FORMAT:
         raise DataError(f"{directory} holds prepared sequences, not rows; a sequence model such as sasrec takes them")
     if manifest.get("format") != ROWS_FORMAT:
@@ -59,6 +80,8 @@ def settings_for_vocabulary(directory: Path) -> Tree:
     manifest = read_rows_manifest(directory)
     try:
         schema = schema_from_tree(manifest["schema"], str(directory / MANIFEST))
+        refuse_wrong_facts(manifest, schema, directory)
+        from_tree(Encoding, manifest["encoding"])
         is_built_in = SCHEMAS.get(schema.name) == schema
         uses_vocabulary = manifest["encoding"]["category"] == "vocabulary"
         data: Tree = {
@@ -69,5 +92,5 @@ def settings_for_vocabulary(directory: Path) -> Tree:
         if rule := manifest.get("multi_hot"):
             data |= {"multi_hot": list(rule["sizes"]), "multi_hot_distribution": rule["distribution"]}
         return {"data": data, "encoding": manifest["encoding"]}
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{directory / MANIFEST} is damaged: {error!r}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DataError(f"{directory / MANIFEST} is damaged: {error!r}; {PREPARE_ANEW}") from None

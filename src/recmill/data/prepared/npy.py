@@ -9,7 +9,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from tokenize import TokenError
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,13 @@ from numpy.typing import NDArray
 from recmill.data.batch import NO_WEIGHTS, Columns
 from recmill.errors import DataError
 from recmill.files import write_at
+from recmill.regular import require_regular
 from recmill.settings.data import Access
+from recmill.verified import PREPARE_ANEW
 
 KINDS = ("dense", "sparse", "labels")
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_HEADER_ERRORS = (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError, TokenError)
 _IDS = {"int32": "<i4", "int64": "<i8"}
 
 
@@ -100,15 +105,21 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
 class NpyTable:
     """The rows of one name, read back: mapped, held in memory, or read from the file each time."""
 
-    def __init__(self, directory: Path, name: str, access: Access = "mapped", kinds: Sequence[str] = KINDS) -> None:
+    def __init__(self, directory: Path, name: str, layout: NpyLayout, access: Access = "mapped") -> None:
         self.path = directory / f"{name}_labels.npy"
+        self.ids_path = directory / f"{name}_sparse.npy"
         self._access = access
-        self._arrays = {kind: open_array(directory / f"{name}_{kind}.npy", access) for kind in kinds}
+        self._arrays = {kind: open_rows(directory, name, kind, layout, access) for kind in layout.kinds}
         self.num_rows = len(self._arrays["labels"])
         for kind, array in self._arrays.items():
             if len(array) != self.num_rows:
                 path = directory / f"{name}_{kind}.npy"
                 raise DataError(f"{path} has {len(array)} rows and {self.path.name} {self.num_rows}; prepare them anew")
+
+    @staticmethod
+    def files_of(name: str, layout: NpyLayout) -> list[str]:
+        """The files in which the rows of a name are."""
+        return [f"{name}_{kind}.npy" for kind in layout.kinds]
 
     def read(self, start: int, stop: int) -> Columns:
         """Some rows, as they were encoded."""
@@ -161,16 +172,48 @@ class FileRows:
         return np.fromfile(self._path, self._dtype, count, offset=offset).reshape(-1, width)
 
 
-def open_array(path: Path, access: Access) -> NDArray[Any] | FileRows:
-    """The rows of an array file."""
+def open_rows(directory: Path, name: str, kind: str, layout: NpyLayout, access: Access) -> "NDArray[Any] | FileRows":
+    """One of the arrays of a name, as the layout says that it is."""
+    path = directory / f"{name}_{kind}.npy"
+    require_regular(path, PREPARE_ANEW)
+    with path.open("rb") as file:
+        num_bytes = os.fstat(file.fileno()).st_size
+        return open_array(
+            path, *read_header(path, file, num_bytes, layout.dtype(kind), layout.shape(kind, 0)[1]), access
+        )
+
+
+def read_header(
+    path: Path, file: BinaryIO, end: int, dtype: np.dtype[Any], width: int
+) -> tuple[np.dtype[Any], tuple[int, int], int]:
+    """The type, the shape and the first byte of an array that fills a file up to `end`; another one is rejected.
+
+    Arrays of Python objects, which would run code when they are read, are never of the type that is expected.
+    """
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode=None if access == "memory" else "r")
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing; prepare the data anew") from None
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path} is not a complete array: {error}") from None
-    if array.ndim != 2:
-        raise DataError(f"{path} has {array.ndim} dimensions; rows of columns have 2")
+        read_shape = _HEADERS[np.lib.format.read_magic(file)]
+        shape, is_fortran, found = read_shape(file)
+    except (*_HEADER_ERRORS, EOFError, OSError) as error:
+        raise DataError(f"{path} is not a complete array: {error}; {PREPARE_ANEW}") from None
+    start = file.tell()
+    if found != dtype or is_fortran or len(shape) != 2 or shape[1] != width or shape[0] < 0:
+        raise DataError(
+            f"{path} holds {found} of shape {shape}{' by columns' if is_fortran else ''}; rows of {width} {dtype} were "
+            f"announced; {PREPARE_ANEW}"
+        )
+    if start + shape[0] * width * dtype.itemsize != end:
+        raise DataError(f"{path} is not a complete array: it is not as long as its header says; {PREPARE_ANEW}")
+    return found, (int(shape[0]), width), start
+
+
+def open_array(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, int], start: int, access: Access
+) -> NDArray[Any] | FileRows:
+    """The rows of an array that lies in a file from a byte on."""
     if access == "streamed":
-        return FileRows(path, array.dtype, array.shape, path.stat().st_size - array.nbytes)
-    return array
+        return FileRows(path, dtype, shape, start)
+    if not shape[0] * shape[1]:
+        return np.empty(shape, dtype)
+    if access == "memory":
+        return np.fromfile(path, dtype, shape[0] * shape[1], offset=start).reshape(shape)
+    return np.memmap(path, dtype, "r", start, shape)

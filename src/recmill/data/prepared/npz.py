@@ -17,16 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.data.batch import Columns
-from recmill.data.prepared.npy import FileRows, NpyFile, NpyLayout, fetch_rows, npy_header, open_array
+from recmill.data.prepared.npy import (
+    FileRows,
+    NpyFile,
+    NpyLayout,
+    fetch_rows,
+    npy_header,
+    open_array,
+    open_rows,
+    read_header,
+)
 from recmill.data.prepared.stages import Record
 from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.errors import DataError
 from recmill.files import write_at
+from recmill.regular import require_regular
 from recmill.settings.data import Access
+from recmill.verified import PREPARE_ANEW
 
 _IDS = np.dtype("<i4")
 _STEP_ROWS = 1 << 14  # widened at once: MLPerf's take 28 MB
 _STEP_BYTES = 4 << 20
+_ENCRYPTED = 1  # a flag of a zip member
+_ARCHIVE_ERRORS = (zipfile.BadZipFile, struct.error, ValueError, EOFError, OSError, NotImplementedError, OverflowError)
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip member: the lengths of its name and of what stands behind it
 
 
@@ -91,11 +104,12 @@ class MultiHotFile:
 class MultiHotTable:
     """The rows of one name, read back: mapped, held in memory, or read from the files each time."""
 
-    def __init__(self, directory: Path, name: str, sizes: Sequence[int], access: Access = "mapped") -> None:
-        self.path = _archive_path(directory, name)
-        self._dense = open_array(directory / f"{name}_dense.npy", access)
-        self._labels = open_array(directory / f"{name}_labels.npy", access)
-        self._ids = _open_members(self.path, access)
+    def __init__(
+        self, directory: Path, name: str, sizes: Sequence[int], layout: NpyLayout, access: Access = "mapped"
+    ) -> None:
+        self.path = self.ids_path = _archive_path(directory, name)
+        self._dense, self._labels = (open_rows(directory, name, kind, layout, access) for kind in ("dense", "labels"))
+        self._ids = _open_members(self.path, sizes, access)
         self.num_rows = len(self._labels)
         self._num_slots = sum(sizes)
         expected = [(self.num_rows, size) for size in sizes]
@@ -106,7 +120,15 @@ class MultiHotTable:
                 f"{','.join(map(str, sizes))} ids were announced; prepare them anew"
             )
         if len(self._dense) != self.num_rows:
-            raise DataError(f"{directory / name}_dense.npy has {len(self._dense)} rows and the labels {self.num_rows}")
+            raise DataError(
+                f"{directory / name}_dense.npy has {len(self._dense)} rows and the labels {self.num_rows}; "
+                f"{PREPARE_ANEW}"
+            )
+
+    @staticmethod
+    def files_of(name: str) -> list[str]:
+        """The files in which the rows of a name are."""
+        return [f"{name}_dense.npy", f"{name}_labels.npy", f"{name}_sparse_multi_hot.npz"]
 
     def read(self, start: int, stop: int) -> Columns:
         """Some rows, as they were encoded."""
@@ -126,33 +148,27 @@ class MultiHotTable:
         self._ids = []
 
 
-def _open_members(path: Path, access: Access) -> list[NDArray[Any] | FileRows]:
+def _open_members(path: Path, sizes: Sequence[int], access: Access) -> list[NDArray[Any] | FileRows]:
     """The arrays of an archive, 0.npy, 1.npy, …"""
+    require_regular(path, PREPARE_ANEW)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-        if [member.filename for member in members] != [f"{i}.npy" for i in range(len(members))]:
+        if [member.filename for member in members] != [f"{i}.npy" for i in range(len(sizes))]:
             raise ValueError(f"its members are {', '.join(member.filename for member in members[:3])}, …")
-        return [_open_member(path, member, access) for member in members]
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing; prepare the data anew") from None
-    except (zipfile.BadZipFile, struct.error, ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path} is not a complete archive of arrays: {error}") from None
+        return [_open_member(path, *pair, access) for pair in zip(members, sizes, strict=True)]
+    except _ARCHIVE_ERRORS as error:
+        raise DataError(f"{path} is not a complete archive of arrays: {error}; {PREPARE_ANEW}") from None
 
 
-def _open_member(path: Path, member: zipfile.ZipInfo, access: Access) -> NDArray[Any] | FileRows:
-    if member.compress_type != zipfile.ZIP_STORED:
+def _open_member(path: Path, member: zipfile.ZipInfo, size: int, access: Access) -> NDArray[Any] | FileRows:
+    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
         raise ValueError(f"{member.filename} is compressed, and cannot be mapped")
     with path.open("rb") as file:
         file.seek(member.header_offset)
         name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-        file.seek(name_length + extra_length, os.SEEK_CUR)
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        start = file.tell()
-    if dtype != _IDS or len(shape) != 2:
-        raise ValueError(f"{member.filename} holds {dtype} of {len(shape)} dimensions; ids are int32 in rows")
-    if access == "streamed":
-        return FileRows(path, dtype, shape, start)
-    array = np.memmap(path, dtype, "r", start, shape) if np.prod(shape) else np.empty(shape, dtype)
-    return np.array(array) if access == "memory" else array
+        begin = file.seek(name_length + extra_length, os.SEEK_CUR)
+        end = begin + member.file_size
+        if member.compress_size != member.file_size or end > os.fstat(file.fileno()).st_size:
+            raise ValueError(f"{member.filename} is longer than the archive")
+        return open_array(path, *read_header(path, file, end, _IDS, size), access)

@@ -16,6 +16,8 @@ from recmill.data.prepared.npy import NpyLayout
 from recmill.data.values.known import decoded
 from recmill.errors import DataError
 from recmill.files import finished_file
+from recmill.regular import require_regular
+from recmill.verified import PREPARE_ANEW
 
 ROW_GROUP_ROWS = 8192
 
@@ -115,22 +117,25 @@ class ParquetTable:
     """The rows of one file: read by groups, or all held in memory."""
 
     def __init__(self, path: Path, layout: NpyLayout, *, in_memory: bool = False) -> None:
-        self.path, self._layout = path, layout
+        self.path = self.ids_path = path
+        self._layout = layout
         self._of_thread = threading.local()
         file = self._file
         if not file.schema_arrow.equals(parquet_schema(layout)):
             found = ", ".join(f"{field.name}: {field.type}" for field in file.schema_arrow)
-            raise DataError(f"{path} has other columns than its manifest says: {found}")
+            raise DataError(f"{path} has other columns than its manifest says: {found}; {PREPARE_ANEW}")
         self.num_rows = int(file.metadata.num_rows)
-        self._starts = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
+        groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        if min(groups, default=0) < 0 or sum(groups) != self.num_rows:
+            raise DataError(f"{path} is damaged: its groups have not the rows that it states; {PREPARE_ANEW}")
+        self._starts = np.cumsum([0, *groups])
         self._columns = self._read_groups(0, file.num_row_groups) if in_memory else None
 
     @property
     def _file(self) -> pq.ParquetFile:
         """Every thread has its own: one cannot be read by two at the same time."""
         if not hasattr(self._of_thread, "file"):
-            if not self.path.exists():
-                raise DataError(f"{self.path} is missing; prepare the data anew")
+            require_regular(self.path, PREPARE_ANEW)
             self._of_thread.file = open_file(self.path)
         return self._of_thread.file
 
@@ -144,7 +149,13 @@ class ParquetTable:
         return self._read_groups(first, max(first, end)).rows(start - offset, stop - offset)
 
     def _read_groups(self, first: int, end: int) -> Columns:
-        table = self._file.read_row_groups(list(range(first, end)), use_threads=False)
+        try:
+            table = self._file.read_row_groups(list(range(first, end)), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            told = str(error).strip().partition("\n")[0]
+            raise DataError(f"{self.path} is damaged: {told}; {PREPARE_ANEW}") from None
+        if table.num_rows != self._starts[end] - self._starts[first] or any(c.null_count for c in table.columns):
+            raise DataError(f"{self.path} is damaged: rows or values of a group are missing; {PREPARE_ANEW}")
         layout = self._layout
         columns = empty_columns(table.num_rows, layout.num_dense, layout.num_slots, layout.has_weight)
         columns.labels[:] = table.column(0).to_numpy()

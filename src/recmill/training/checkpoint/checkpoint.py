@@ -90,6 +90,7 @@ class Snapshot:
     step: int
     rows_hash: str
     world: World
+    data_hash: str = ""
     run_id: str = ""  # of the run that saves it, if it has one
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Room:
 
 def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
     """Weights alone: what scoring needs."""
-    snapshot = Snapshot("model", progress.step, state.rows_hash, world)
+    snapshot = Snapshot("model", progress.step, state.rows_hash, world, state.data_hash)
     if world.is_main:
         snapshot.tensors[DENSE] = _layers_to_save(state)
         snapshot.texts[CONFIG] = to_toml(state.config)
@@ -143,7 +144,7 @@ def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Sn
 
 def checkpoint_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
     """All that is needed to go on as if nothing had happened."""
-    snapshot = Snapshot("checkpoint", progress.step, state.rows_hash, world)
+    snapshot = Snapshot("checkpoint", progress.step, state.rows_hash, world, state.data_hash)
     if world.is_main:
         snapshot.tensors[DENSE] = _layers_to_save(state)
         snapshot.tensors[OPTIMIZER] = _optimizer_state(state)
@@ -214,8 +215,8 @@ def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
     paths = [_part_path(scratch, rank) for rank in range(snapshot.world.size)]
     parts = [_await_part(path) for path in paths]
     listed = {name: facts for part in parts for name, facts in part["files"].items()}
-    identity = {RUN: snapshot.run_id} if snapshot.run_id else {}
-    write_listing(scratch, listed, kind=snapshot.kind, step=snapshot.step, rows=snapshot.rows_hash, **identity)
+    facts = {"kind": snapshot.kind, "step": snapshot.step, "rows": snapshot.rows_hash, "data": snapshot.data_hash}
+    write_listing(scratch, listed, **facts, **({RUN: snapshot.run_id} if snapshot.run_id else {}))
     target.parent.mkdir(parents=True, exist_ok=True)
     for path in paths:
         path.unlink()
@@ -259,13 +260,15 @@ def _await_part(path: Path) -> dict[str, Any]:
     return part
 
 
-def read_model(directory: Path, state: State) -> None:
-    """Put saved weights into the state."""
+def read_model(directory: Path, state: State, *, is_own_data: bool = True) -> None:
+    """Put saved weights into the state; those that were trained on other data are rejected, unless these are meant."""
     manifest = read_manifest(directory)
     fill_tensors(dict(state.model.state_dict()), directory / DENSE)
     with SavedTables(directory, "weights") as saved:
         saved.fill(piece for piece in _pieces(state) if piece.what == "weights")
     _refuse_other_rows(directory, manifest, state)  # behind what has other shapes, of which more can be said
+    if is_own_data:
+        _refuse_other_data(directory, manifest.get("data"), state)
     if state.average:
         state.average.forget()
 
@@ -274,11 +277,7 @@ def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Pr
     """Put a saved state into the parts; how far it had come."""
     manifest, counters = read_manifest(directory, verify=verify), read_counters(directory)
     _refuse_other_rows(directory, manifest, state)
-    if counters.get("data", "") != state.data_hash:
-        raise RunError(
-            f"{directory} was trained on other events than the data has now; it can go on with those alone "
-            "(--data DIR, if they were moved)"
-        )
+    _refuse_other_data(directory, counters.get("data"), state)
     fill_tensors(dict(state.model.state_dict()), directory / DENSE)
     whats: tuple[What, ...] = ("weights", "state")
     for what in whats:
@@ -314,6 +313,16 @@ def _refuse_other_rows(directory: Path, manifest: dict[str, Any], state: State) 
             f"{directory} was trained on other columns, table sizes or items than the settings and the data have here; "
             "its rows would stand for something else (or an older version has saved it)"
         )
+
+
+def _refuse_other_data(directory: Path, recorded: object, state: State) -> None:
+    """Complain about prepared data that is not what it was; older versions, and runs on logs, record nothing of it."""
+    for was, now in zip(str(recorded or "").split("/"), state.data_hash.split("/"), strict=False):
+        if was and now and was != now:
+            raise RunError(
+                f"{directory} was trained on other prepared data than there is now (identity {was[:16]} then, "
+                f"{now[:16]} now); put that data back, name its place with --data DIR, or train anew"
+            )
 
 
 def read_counters(directory: Path) -> dict[str, Any]:

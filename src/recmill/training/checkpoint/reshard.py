@@ -57,8 +57,8 @@ def export(state: SavedState, out_dir: Path) -> None:
 
 
 def _identity(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What its rows stand for, and the run that it is of, if it says so."""
-    return {key: manifest[key] for key in ("rows", RUN) if key in manifest}
+    """What its rows stand for, the data and the run that it is of, if it says so."""
+    return {key: manifest[key] for key in ("rows", "data", RUN) if key in manifest}
 
 
 def is_of_tables(name: str) -> bool:

@@ -25,7 +25,8 @@ from recmill.files import VALUES, has_manifest
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.data import SPLIT_NAMES, DataConfig, SplitName
-from recmill.training.vocabulary import find_vocabulary
+from recmill.training.vocabulary import find_vocabulary, identity_of_vocabulary
+from recmill.verified import read_verified
 
 _EVALUATION_ROWS = 1 << 12  # in a block of an evaluation, which does not shuffle: large ones cost less
 _SURELY_MORE = 4  # an estimate is not wrong by that factor
@@ -33,6 +34,8 @@ _SURELY_MORE = 4  # an estimate is not wrong by that factor
 
 class RawRows:
     """The rows of the files that the settings name, encoded as they are read."""
+
+    identity = ""  # logs may grow, and are read as they are
 
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
@@ -81,6 +84,7 @@ class PreparedRows:
         data = config.data
         self.training_extent = data.block_rows
         self._prepared = Prepared(Path(data.dir), data.access, verify=data.verify)
+        self.identity = self._prepared.identity
         facts = self._prepared.facts
         refuse_other_rows(config, Path(data.dir))
         if data.first_half != (prepared := facts.first_half or "validation"):
@@ -119,6 +123,11 @@ class Inputs:
         self._config = config
         self._rows = PreparedRows(config) if has_manifest(Path(config.data.dir)) else RawRows(config)
         compile_kernels(self._rows.reader)
+
+    @property
+    def identity(self) -> str:
+        """Of the prepared rows, and of the vocabulary: whoever trains on them can go on with these alone."""
+        return f"{self._rows.identity}/{identity_of_vocabulary(self._config)}".rstrip("/")
 
     def open_training(self, start: Position | None, part: Part = Part()) -> Stream:  # noqa: B008 frozen
         """Shuffled batches from a position of all lanes on; of several processes, each its part of them."""
@@ -168,6 +177,15 @@ class Inputs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._rows.close()
+
+
+def verify_inputs(config: TrainConfig) -> None:
+    """Compare the checksums of prepared rows, or of a vocabulary, as the settings say."""
+    data = config.data
+    if data.dir and has_manifest(Path(data.dir)):
+        read_verified(Path(data.dir), data.verify)
+    elif data.vocabulary:
+        find_vocabulary(config)
 
 
 def choose_read_ahead(config: TrainConfig, *, num_cores: int) -> ReadAhead:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from recmill.errors import ConfigError
@@ -11,7 +12,7 @@ from recmill.settings.clicks import TrainConfig
 from recmill.settings.run import WarmStart
 from recmill.training.checkpoint.take_over import refuse_unfit_tables
 from recmill.training.click.assemble import assemble, table_specs
-from recmill.training.click.inputs import Inputs, refuse_large_batch
+from recmill.training.click.inputs import Inputs, refuse_large_batch, verify_inputs
 from recmill.training.click.plan import refuse_large_run
 from recmill.training.click.task import ClickTask
 from recmill.training.device import require_torchrec
@@ -42,10 +43,14 @@ class ClickJob:
             require_torchrec(f"a run of {world.size} processes" if world.size > 1 else alone)
         return needs_it or engine == "torchrec"
 
+    def verify(self) -> None:
+        """Compare the checksums of prepared files, as the settings say."""
+        verify_inputs(self._config)
+
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self, *, is_verified: bool = False) -> Iterator[None]:
         """A body in which the files are open."""
-        with Inputs(self._config) as self._inputs:
+        with Inputs(self._config.with_({"data": {"verify": "never"}}) if is_verified else self._config) as self._inputs:
             yield
 
     def refuse_unfit(self, world: World) -> None:
@@ -75,8 +80,10 @@ class ClickJob:
         del is_new  # first values are drawn in no time
         assert self._inputs is not None
         if not self.uses_torchrec(group.world):
-            return ClickTask(assemble(self._config, self._build_layers), self._inputs, signals)
+            state = replace(assemble(self._config, self._build_layers), data_hash=self._inputs.identity)
+            return ClickTask(state, self._inputs, signals)
         from recmill.training.click.sharded import ShardedTask, assemble_sharded  # TorchRec costs seconds
 
         use_tf32(self._config.precision)
-        return ShardedTask(assemble_sharded(self._config, group, self._build_layers), self._inputs, group, signals)
+        sharded = replace(assemble_sharded(self._config, group, self._build_layers), data_hash=self._inputs.identity)
+        return ShardedTask(sharded, self._inputs, group, signals)

@@ -7,6 +7,7 @@ from typing import Any
 
 from recmill.data.events.prepare import PreparedSequences, open_prepared_sequences
 from recmill.errors import ConfigError
+from recmill.files import has_manifest
 from recmill.memory import limit_bytes
 from recmill.settings.run import WarmStart
 from recmill.settings.sequences import SequenceConfig
@@ -16,6 +17,7 @@ from recmill.training.sequence.evaluate import refuse_unfit_protocol
 from recmill.training.sequence.plan import refuse_large_run
 from recmill.training.sequence.sharding import spread_kind
 from recmill.training.sequence.task import SequenceTask, build_sequence_task
+from recmill.verified import read_verified
 from recmill.world import Group, World
 
 
@@ -38,12 +40,19 @@ class SequenceJob:
             require_torchrec(f"sharding of item = {kind}")
         return kind is not None
 
+    def verify(self) -> None:
+        """Compare the checksums of prepared files, as the settings say."""
+        data = self._config.data
+        if data.dir and has_manifest(Path(data.dir)):
+            read_verified(Path(data.dir), data.verify)
+
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self, *, is_verified: bool = False) -> Iterator[None]:
         """A body in which the sequences are open."""
-        if not self._config.data.dir:
+        data = self._config.data
+        if not data.dir:
             raise ConfigError("data.dir is not set; give the directory of the prepared sequences with --data DIR")
-        self._prepared = open_prepared_sequences(Path(self._config.data.dir), verify=self._config.data.verify)
+        self._prepared = open_prepared_sequences(Path(data.dir), verify="never" if is_verified else data.verify)
         yield
 
     def refuse_unfit(self, world: World) -> None:
