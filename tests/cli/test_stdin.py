@@ -63,6 +63,19 @@ def test_a_pipe_trains_and_predicts_like_a_file(
         pipe(path.read_bytes())
         assert main(["predict", str(tmp_path / name), "--data", data, "--out", str(tmp_path / f"{name}.csv")]) == 0
     assert (tmp_path / "pipe.csv").read_bytes() == (tmp_path / "file.csv").read_bytes()
+    evaluated = []
+    for data in (str(path), word):
+        pipe(path.read_bytes())
+        capsys.readouterr()
+        assert main(["evaluate", str(tmp_path / "file"), "--data", data, "--json"]) == 0
+        evaluated.append(json.loads(capsys.readouterr().out)["auroc"])
+    assert evaluated[0] == evaluated[1]
+    for name, data in {"file": str(path), "pipe": word}.items():
+        pipe(path.read_bytes())
+        holdout = ["--set", "data.holdout_rows=60"]
+        assert main(["prepare", "--data", data, *schema, *holdout, "--out", str(tmp_path / f"{name}_rows")]) == 0
+    prepared = [(tmp_path / f"{name}_rows" / "train_sparse.npy").read_bytes() for name in ("file", "pipe")]
+    assert prepared[0] == prepared[1]
     capsys.readouterr()
     pipe(path.read_bytes())  # may be other rows
     assert main(["train", "--resume", "--run", str(tmp_path / "pipe")]) == 2

@@ -73,7 +73,7 @@ class FaultTrial:
             return ended.describe()
         was_complete = result == self._intact  # it was ended while it cleaned up
         again, result = self._run(self._scenario.again, None, go_on=True)
-        if again.is_rejected and was_complete and "is not empty" in again.err:
+        if again.is_rejected and was_complete and ("is not empty" in again.err or "is there already" in again.err):
             return ""
         if again.status != 0:
             return f"cannot go on after {ended.describe()!r}: {again.describe()}"

@@ -1,6 +1,6 @@
 """The sorts of directories that recmill writes, as small examples, for the laws about damaged and hostile files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.laws.damage import Kind, Use
@@ -79,6 +79,7 @@ class Workshop:
         """Prepared rows whose vocabulary encodes raw ones."""
         words = ("train", "demo", *_TINY, *_STOP, "--data", str(self._log(1)), "--vocabulary", "{dir}")
         use = Use((*words, "--run", "{out}"), "{out}/model")
+        self._made("vocabulary_run", *(word.format(dir=self._rows(1)) for word in words), "--run")  # loads its kernels
         return Kind("vocabulary", self._rows(1), (use,), self._rows(2))
 
     def sequences(self) -> Kind:
@@ -105,6 +106,35 @@ class Workshop:
         )
         return Kind("sequence run", self._sequence_run(1), uses, self._sequence_run(2))
 
+    def writing_run(self) -> Scenario:
+        """A run from its start."""
+        words = ("train", "demo", *_TINY, *_TABLES, *_STOP, "--set", "cadence.keep_ledger=true")
+        words = (*words, "--data", str(self._log(1)), "--run", "{dir}")
+        self._run(1)  # loads its kernels
+        return Scenario("run", None, words, (*words, "--start-or-resume"), "{dir}/model")
+
+    def resume(self) -> Scenario:
+        """A finished run that goes on."""
+        words = ("train", "--run", "{dir}", "--resume", "--set", "stop.max_steps=9")
+        return Scenario("resume", self._run(1), words, words, "{dir}/model")
+
+    def preparation(self, *options: str) -> Scenario:
+        """Of rows."""
+        words = ("prepare", "--data", str(self._log(1)), *options, "--jobs", "1", "--out", "{dir}")
+        return Scenario(" ".join(["prepare", *options]), None, words, words, "{dir}")
+
+    def event_preparation(self) -> Scenario:
+        """Of sequences."""
+        self._sequences(1)
+        events = str(self._scratch / "events_1" / "interactions.csv")
+        words = ("prepare", "--preset", "events", "--data", events, "--out", "{dir}")
+        return Scenario("prepare events", None, words, words, "{dir}")
+
+    def reshard(self) -> Scenario:
+        """A state in other files."""
+        words = ("checkpoint", "reshard", str(self._run(1)), "--pieces", "2", "--out", "{dir}")
+        return Scenario("reshard", None, words, words, "{dir}")
+
     def model(self) -> Kind:
         """Exported weights that predict."""
         words = ("predict", "{dir}", "--data", str(self._log(2) / "day_0"), "--out", "{out}.csv")
@@ -121,21 +151,11 @@ KINDS: dict[str, Callable[[Workshop], Kind]] = {
     "sequence run": Workshop.sequence_run,
     "model": Workshop.model,
 }
-
-
-def scenarios(shop: Workshop) -> Iterator[Scenario]:
-    """What writes: a run, one that goes on, preparations of rows and of sequences, and a state in other files."""
-    train = ("train", "demo", *_TINY, *_TABLES, *_STOP, "--set", "cadence.keep_ledger=true", "--data")
-    words = (*train, str(shop._log(1)), "--run", "{dir}")
-    yield Scenario("run", None, words, (*words, "--start-or-resume"), "{dir}/model")
-    words = ("train", "--run", "{dir}", "--resume", "--set", "stop.max_steps=9")
-    yield Scenario("resume", shop._run(1), words, words, "{dir}/model")
-    for options in ((), ("--format", "parquet")):
-        words = ("prepare", "--data", str(shop._log(1)), *options, "--jobs", "1", "--out", "{dir}")
-        yield Scenario(" ".join(["prepare", *options]), None, words, words, "{dir}")
-    events = str(shop._scratch / "events_1" / "interactions.csv")
-    shop._sequences(1)
-    words = ("prepare", "--preset", "events", "--data", events, "--out", "{dir}")
-    yield Scenario("prepare events", None, words, words, "{dir}")
-    words = ("checkpoint", "reshard", str(shop._run(1)), "--pieces", "2", "--out", "{dir}")
-    yield Scenario("reshard", None, words, words, "{dir}")
+SCENARIOS: dict[str, Callable[[Workshop], Scenario]] = {
+    "run": Workshop.writing_run,
+    "resume": Workshop.resume,
+    "prepare": Workshop.preparation,
+    "prepare parquet": lambda shop: shop.preparation("--format", "parquet"),
+    "prepare events": Workshop.event_preparation,
+    "reshard": Workshop.reshard,
+}

@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the weights, evaluate, print."""
     from recmill.api.evaluate import evaluate
     from recmill.cli.show import print_rankings
+    from recmill.data.logs.stdin_file import given_path
     from recmill.recipes.resolve import read_run_config
     from recmill.settings.families import CLICK, family_of
 
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         args.run_dir,
         split=args.split,
         weights=args.weights,
-        data=args.data,
+        data=None if args.data is None else given_path(args.data),
         overrides=overrides,
         model=import_layers(args.layers),
         max_batches=args.max_batches,

@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
 def run_rows(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
     """Prepare click logs; the manifest."""
     from recmill.api.data import prepare
+    from recmill.data.logs.stdin_file import given_path
 
     given = {
         "multi_hot": args.multi_hot,
@@ -83,7 +84,7 @@ def run_rows(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
     }
     options = [f"data.{key}={value!r}" for key, value in given.items() if value is not None]
     return prepare(
-        args.data,
+        given_path(args.data),
         out=args.out,
         preset=args.preset,
         schema=args.schema,

@@ -130,7 +130,10 @@ def _fields(lines: Sequence[str], separator: str, quoted: bool) -> list[list[str
     try:
         return [next(csv.reader([line], delimiter=separator), [""]) for line in lines]
     except csv.Error as error:
-        raise DataError(f"a line cannot be split into quoted fields: {error}") from None
+        raise DataError(
+            f"a line of the sample cannot be split into quoted fields ({error}); are the files text? Look at the first "
+            "lines, and write a schema if they are (docs/data.md)"
+        ) from None
 
 
 def read_table(files: Sequence[Sequence[str]], separator: str, quoted: bool) -> SampleTable:
