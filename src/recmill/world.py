@@ -191,7 +191,7 @@ class Group:
         """Put the mean over all processes in the place of what each has.
 
         The sums are made in an order that the sizes of the tensors decide, so that a run that is started again makes
-        the same ones; torch's own data-parallel wrapper deals its tensors out anew after the first step.
+        the same ones; torch's own data-parallel wrapper distributes its tensors anew after the first step.
         """
         if self.world.size == 1:
             return

@@ -39,7 +39,7 @@ def add_parser(verbs: Verbs) -> None:
     parser = actions.add_parser("reshard", help="the same state with its tables in other files")
     _add_path(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="checkpoint to write")
-    parser.add_argument("--pieces", type=int, required=True, metavar="N", help="deal the tables round to N files")
+    parser.add_argument("--pieces", type=int, required=True, metavar="N", help="write the tables to N files")
     parser.set_defaults(run_verb=run_reshard)
     parser = actions.add_parser("extract", help="one table as .npy, and what its rows stand for")
     _add_path(parser)

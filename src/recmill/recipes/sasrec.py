@@ -9,7 +9,7 @@ from recmill.settings.sequences import SequenceConfig, SequenceData, SequenceLos
 def build() -> SequenceConfig:
     """SASRec, dimension 128, two blocks, the newest 50 events, cross entropy over sampled items with log-Q correction.
 
-    Item vectors begin alike for items that stand near each other in training events, and what followed the three newest
+    Item vectors begin alike for items that co-occur in training events, and what followed the three newest
     events is added to the scores; `model.transition_weight` is better chosen on validation, more where items are many
     and events few. Evaluated every epoch by full ranking, ended when validation has not become better for a while.
     """

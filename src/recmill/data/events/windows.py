@@ -103,7 +103,7 @@ class Windows(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowOrder:
-    """How windows are cut and dealt; `epochs` None never ends."""
+    """How windows are cut and put into batches; `epochs` None never ends."""
 
     task: Task
     max_length: int  # events that a model sees at once

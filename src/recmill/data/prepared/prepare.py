@@ -3,7 +3,7 @@
 1. The input is cut into parts, each within one file and one subset.
 2. `count`: every part is read once for its rows, its smallest dense value and its category values.
 3. `merge`, `freeze`: the counts of a column become rows of its table.
-4. `encode`: every part is read again and its rows written to their place, or, if they are to be shuffled, dealt to
+4. `encode`: every part is read again and its rows written to their place, or, if they are to be shuffled, written to
    buckets; `shuffle` then writes each bucket to its place, and `pack` completes archives of multi-hot rows.
 5. The directory gets its manifest and, with that, its name.
 

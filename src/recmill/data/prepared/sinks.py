@@ -62,7 +62,7 @@ class Buckets:
         self._first_rows = _running_sums(lengths)
 
     def scatter(self, part: int) -> Scatter:
-        """A writer that deals the rows of a part to the buckets."""
+        """A writer that distributes the rows of a part over the buckets."""
         shuffle = self._shuffle
         return Scatter(shuffle.directory, shuffle.seed, self._first_rows[part], self._places[part], self._dtype)
 

@@ -1,4 +1,4 @@
-"""The lanes of a stream: each a sequence of blocks and a place within it, and rows dealt from all into one batch.
+"""The lanes of a stream: each a sequence of blocks and a place within it, and rows taken from all into one batch.
 
 Most lanes have the rows a batch asks of them in the block they have open. Those are copied by one kernel for all lanes
 together, which leaves the interpreter to the trainer; a lane that comes to the end of its block is seen to by hand.

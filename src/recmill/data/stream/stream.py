@@ -2,7 +2,7 @@
 
 1. All segments, laid end to end, are cut into blocks of equal extent: of text, a block is the lines that begin in so
    many bytes; of prepared rows, so many rows.
-2. A seeded permutation deals the blocks to a fixed number of lanes, the same number of bytes to each.
+2. A seeded permutation distributes the blocks over a fixed number of lanes, the same number of bytes to each.
 3. A lane shuffles the rows within each of its blocks and hands them out one after the other.
 4. A global batch takes an equal share of every lane. A lane at the end of an epoch goes on to the next one without
    waiting for the others, and lanes know nothing of each other: a process of several reads the lanes rank,
@@ -38,7 +38,7 @@ from recmill.settings.data import lanes_in_use
 
 @dataclass(frozen=True)
 class Order:
-    """How rows are dealt; `seed` None keeps the order of the files, `epochs` None never ends."""
+    """How rows are put into batches; `seed` None keeps the order of the files, `epochs` None never ends."""
 
     global_batch: int
     seed: int | None = None
@@ -132,7 +132,7 @@ def _copy_shuffled(source: Columns, key: np.uint64, epoch: int, number: int, out
 
 
 def compile_kernels(reader: Reader) -> None:
-    """Have what shuffles and deals rows compiled now rather than while someone waits for a batch."""
+    """Have what shuffles and batches rows compiled now rather than while someone waits for a batch."""
     nothing = reader.room_for(0)
     _copy_shuffled(nothing, np.uint64(0), 0, 0, nothing)
     compile_deal(nothing)

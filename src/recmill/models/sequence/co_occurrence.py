@@ -1,4 +1,4 @@
-"""First values of item vectors from the events themselves: items that stand near each other begin alike.
+"""First values of item vectors from the events themselves: co-occurring items begin alike.
 
 An item of a long tail is met a few times in an epoch, too seldom for gradients to carry a random vector to those of
 its neighbours. So random unit vectors are mixed over pairs of events of the training sequences, a few rounds, each

@@ -20,13 +20,13 @@ from recmill.training.checkpoint.tensor_file import write_portions
 
 
 def reshard(state: SavedState, out_dir: Path, num_pieces: int) -> None:
-    """Write the same state with its tables whole and dealt round to so many files; 1: as a single process saves."""
+    """Write the same state with its tables whole, distributed over so many files; 1: as a single process saves."""
     refuse_existing(out_dir)
     with state.tables("weights") as saved:
         num_tables = len(saved.names)
     if not 1 <= num_pieces <= max(1, num_tables):
         raise RunError(
-            f"--pieces {num_pieces} does not go with {num_tables} tables, which are dealt round whole; "
+            f"--pieces {num_pieces} does not go with {num_tables} tables, each of which goes into one file; "
             f"choose from 1 to {max(1, num_tables)}"
         )
     manifest = read_manifest(state.directory)
@@ -75,10 +75,10 @@ def refuse_existing(out: Path) -> None:
 def _write_tables(saved: SavedTables, what: What, directory: Path, num_pieces: int) -> None:
     names = saved.names_in_order
     for rank in range(num_pieces):
-        dealt = names[rank::num_pieces]
-        if dealt:
-            layout = {name: (torch.float32, saved.shape(name)) for name in dealt}
-            write_portions(directory / file_of(what, rank, num_pieces), layout, _rows_of(saved, dealt))
+        held = names[rank::num_pieces]
+        if held:
+            layout = {name: (torch.float32, saved.shape(name)) for name in held}
+            write_portions(directory / file_of(what, rank, num_pieces), layout, _rows_of(saved, held))
 
 
 def _rows_of(saved: SavedTables, names: list[str]) -> Iterator[Tensor]:

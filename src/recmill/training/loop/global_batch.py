@@ -48,7 +48,7 @@ class GlobalBatches:
         self, stream: Stream, group: Group, num_lanes: int, start: Position | None = None, *, full_rows: int = 0
     ) -> None:
         self._stream = stream
-        self._full_rows = full_rows  # of a batch; shorter ones are dealt out evenly
+        self._full_rows = full_rows  # of a batch; shorter ones are distributed evenly
         self._group = group
         self._num_lanes = num_lanes
         size = group.world.size
@@ -78,7 +78,7 @@ class GlobalBatches:
         return GlobalBatch(columns, rows_of_ranks, int(known[:, 1].sum()), self._whole(known[:, 3:]))
 
     def _balanced(self, columns: Columns, num_rows: int) -> tuple[Columns, NDArray[np.int64]]:
-        """The rows of a short batch, of which some processes have read more than others, dealt out evenly."""
+        """The rows of a short batch, of which some processes have read more than others, distributed evenly."""
         size, rank = self._group.world.size, self._group.world.rank
         ends = num_rows * np.arange(size + 1) // size
         everyones = Columns(*(self._group.join_rows(column) for column in columns))

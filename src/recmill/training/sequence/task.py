@@ -71,7 +71,7 @@ class SequenceTask:
 
     @property
     def order(self) -> WindowOrder:
-        """How windows are cut and dealt."""
+        """How windows are cut and put into batches."""
         data, epochs = self.config.data, self.config.stop.max_epochs or None
         task = self.state.model.task
         return WindowOrder(
