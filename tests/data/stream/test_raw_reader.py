@@ -182,3 +182,10 @@ def test_any_format_can_be_read_by_the_general_reader(directory: Path) -> None:
             kind(MIXED, Encoding(), table_rows).read([segment])
         complaints.append(str(caught.value))
     assert complaints[0] == complaints[1]
+
+
+@pytest.mark.parametrize("line", [b'"\n', b'1,"\n', b'"\r\n'])
+def test_a_quote_alone_is_a_bad_line_and_nothing_worse(directory: Path, line: bytes) -> None:
+    """Its length without quotes would be negative, and the kernel would write in front of its array."""
+    marked = assert_marks(QUOTED, new_source(directory / "quotes", line * 3000).whole())
+    assert len(marked.bad) == marked.num_rows == 3000

@@ -174,7 +174,7 @@ def _copy_unquoted(
         end = start + np.int64(item(ends, i))
         is_quoted = np.int64(item(buffer, begin) == QUOTE)
         num_quoted += is_quoted & np.int64(item(buffer, end - 1) == QUOTE)
-        length = end - begin - 2 * is_quoted
+        length = max(np.int64(0), end - begin - 2 * is_quoted)  # a quote alone would step back, out of the array
         copy_16(out, to, buffer, begin + is_quoted)
         for far in range(16, length, 16):
             copy_16(out, to + far, buffer, begin + is_quoted + far)
