@@ -1,7 +1,6 @@
 """Law *damage*: whatever happens to a file that recmill wrote is noticed by name, or changes no result."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,6 @@ from tests.laws.forks import ForkServer
 from tests.laws.kinds import KINDS, Workshop
 
 SLOW_CASES = int(os.environ.get("RECMILL_DAMAGE_CASES", "10000"))  # in all
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def shop(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(server, tmp_path_factory.mktemp("shop"))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -19,11 +19,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def shop(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(server, tmp_path_factory.mktemp("shop"))
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_failed_operation_loses_nothing(name: str, server: ForkServer, shop: Workshop, tmp_path: Path) -> None:
     trial = FaultTrial(SCENARIOS[name](shop), server, tmp_path)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,17 +11,6 @@ from recmill.files import MANIFEST
 from tests.laws.forks import ForkServer
 from tests.laws.hostile import Lie, array_lies, lies_about_names, lies_about_rows, npy_lies, set_traps, tell
 from tests.laws.kinds import KINDS, Workshop
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def shop(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(server, tmp_path_factory.mktemp("shop"))
 
 
 def _violations(

@@ -16,12 +16,6 @@ FAMILIES = ("run", "sequence run")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def kinds(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Kind, list[str]]]:
     """Of each family an example, and what its commands give."""
     shop, scratch = Workshop(server, tmp_path_factory.mktemp("shop")), tmp_path_factory.mktemp("intact")

@@ -18,7 +18,7 @@ from recmill.data.batch import Columns
 from recmill.data.logs.formats import FORMATS, format_named
 from recmill.data.logs.infer_json import begins_with_object, sample_rows
 from recmill.data.logs.parquet_rows import parquet_lists, parquet_names
-from recmill.data.logs.split import is_day
+from recmill.data.logs.split import find_all, is_day
 from recmill.data.logs.text_file import read_head
 from recmill.errors import DataError
 from recmill.files import has_manifest
@@ -63,10 +63,7 @@ def find_new_files(data: Path) -> list[Path]:
     days = [path for path in data.iterdir() if is_day(path)]
     if days:  # some may be missing: whoever predicts has the days that there are
         return sorted(days, key=lambda path: int(re.findall(r"\d+", path.name)[0]))
-    files = sorted(path for path in data.iterdir() if path.is_file() and not path.name.startswith("."))
-    if not files:
-        raise DataError(f"{data} holds no file")
-    return files
+    return find_all(data)
 
 
 def open_new_file(path: Path, schema: Schema, *, with_label: bool = False) -> NewFile:
