@@ -1,6 +1,7 @@
 """The house rules that a program can check: who imports whom, where heavy guests live, how large things are."""
 
 import ast
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -235,6 +236,12 @@ def test_settings_are_changed_only_where_the_result_is_validated() -> None:
             if isinstance(node, ast.Attribute) and node.attr in ("model_copy", "model_construct")
         ]
         assert not found, f"{path}:{found}"
+
+
+def test_no_program_hides_a_module_of_python() -> None:
+    """A program's own directory comes first where modules are looked for: benchmarks/csv.py would be `import csv`."""
+    programs = [path.stem for room in ("benchmarks", "examples") for path in (CHECKOUT / room).glob("*.py")]
+    assert not set(programs) & sys.stdlib_module_names
 
 
 def test_tests_import_neither_other_tests_nor_benchmarks() -> None:

@@ -120,6 +120,15 @@ def test_many_files_are_read_as_rfc_4180_says(tmp_path: Path) -> None:
     assert [each for each in found if each] == []
 
 
+def test_a_field_too_many_does_not_make_up_for_one_that_is_missing(tmp_path: Path) -> None:
+    path, kinds = tmp_path / "events.tsv", {"user_kind": "string", "item_kind": "string"}
+    path.write_text("user\titem\tx\na\tb\tc\na\tb\na\tb\tc\t\n")
+    schema = EventSchema(separator="\t", columns=("user", "item", "x")).with_(kinds)
+    found, [part] = open_parts((path,), (schema,), 1 << 20)
+    frame, bad = read_text(part, found, ("user", "item"), "skip")
+    assert (frame.rows(), bad.num_bad) == ([("a", "b")], 2)
+
+
 def test_whatever_csv_writes_is_read_back(tmp_path: Path) -> None:
     draw, path = random.Random(0), tmp_path / "rows.csv"
     schema = EventSchema(quoted=True, columns=("user", "item", "x"))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recmill.data.events.even_lines import count_even_lines
 from recmill.data.events.grouping import count_codes
 from recmill.data.events.schema import BYTE_ORDER_MARK, MICROSECONDS, BadEvent, parse_lines, way_out
 from recmill.data.events.times import EXAMPLE, read_iso
@@ -95,10 +96,10 @@ def _read_plain(text: bytes, schema: EventSchema, roles: tuple[str, ...]) -> pl.
         )
     except pl.exceptions.PolarsError:
         return None
-    # polars rejects a field too many and fills up where there are too few: then separators are missing
-    num_separators = np.count_nonzero(np.frombuffer(text, np.uint8) == ord(schema.separator[0]))
     nulls = frame.null_count().row(0, named=True)
-    if num_separators != frame.height * (len(names) - 1) or any(nulls[name] for name in columns):
+    # polars fills up where fields are missing, and does not mind an empty one too many at the end of a line
+    even_lines = count_even_lines(np.frombuffer(text, np.uint8), ord(schema.separator[0]), len(names) - 1)
+    if even_lines != frame.height or any(nulls[name] for name in columns):
         return None
     if any(nulls[name] != frame.height for name in gaps):
         return None

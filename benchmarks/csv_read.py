@@ -90,8 +90,8 @@ def measure(plain: Path, quoted: Path, *, threads: int, rounds: int) -> Report:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`recmill bench csv`."""
-    parser = argparse.ArgumentParser(prog="recmill bench csv", description=__doc__)
+    """`recmill bench csv-read`."""
+    parser = argparse.ArgumentParser(prog="recmill bench csv-read", description=__doc__)
     add_common_options(parser, rounds=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the synthetic files (1,000,000)")
     parser.add_argument("--threads", type=int, default=2, help="threads of recmill's reader (2)")
