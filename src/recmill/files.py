@@ -23,6 +23,7 @@ MANIFEST = "manifest.json"
 CONFIG, RESULTS = "config.toml", "results.json"  # of a run directory: written first, and last
 STDIN = "/dev/stdin"  # where rows come from that a command reads from a pipe
 VALUES = "values.parquet"  # of a run or of prepared rows: texts of string categories by their hashes
+STORE_DIR = "store"  # of a run whose tables are larger than memory, while it is trained
 ROWS = "rows"  # of a run of the recipe auto: its prepared rows
 _OWN_CHECKSUM = "manifest_sha256"
 _HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories

@@ -6,9 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.embeddings.local import LocalTables
+from recmill.embeddings.tiered import TieredTables
 
 
-def assert_moves_what_it_touches(tables: LocalTables, ids: NDArray[np.int64], take_step: Callable[[], object]) -> None:
+def assert_moves_what_it_touches(
+    tables: LocalTables | TieredTables, ids: NDArray[np.int64], take_step: Callable[[], object]
+) -> None:
     before = {spec.name: tables.weights(spec.name).copy() for spec in tables.specs}
     take_step()
     slot = 0

@@ -29,9 +29,9 @@ class CopiedTables(LocalTables):
         """All of them in the main process, none in the others."""
         return self.pieces() if self._group.world.is_main else []
 
-    def _receive(self, ids: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
+    def _receive(self, places: NDArray[np.int64], gradient_BFD: NDArray[np.float32]) -> None:
         """Update with what all processes bring; each brings its share of a mean over processes."""
         size = self._group.world.size
-        all_ids, all_gradients = self._group.join_rows(ids), self._group.join_rows(gradient_BFD)
+        all_places, all_gradients = self._group.join_rows(places), self._group.join_rows(gradient_BFD)
         all_gradients *= np.float32(1 / size)
-        super()._receive(all_ids, all_gradients)
+        super()._receive(all_places, all_gradients)

@@ -42,15 +42,21 @@ def empty_scratch(threads: int, num_entries: int, dim: int) -> TableScratch:
     )
 
 
+@njit(inline="always")
+def first_value(key: np.uint64, row: int, column: int, bound: float) -> np.float32:
+    """U(−bound, bound), from the key and the row and column of the whole table alone."""
+    place = uint64(row) << uint64(16) | uint64(column)
+    word = mix64(uint64(key) ^ mix64(place))
+    unit = np.float64(word >> uint64(40)) * 2.0**-24
+    return np.float32((2.0 * unit - 1.0) * bound)
+
+
 @njit(nogil=True, parallel=True, cache=True)
 def fill_uniform(weights: NDArray[np.float32], key: np.uint64, bound: float, first_row: int, first_column: int) -> None:
-    """U(−bound, bound) in every place, from the key and the row and column of the whole table alone."""
+    """The first values of all places of a part of a table."""
     for row in prange(weights.shape[0]):
         for column in range(weights.shape[1]):
-            place = uint64(first_row + row) << uint64(16) | uint64(first_column + column)
-            word = mix64(uint64(key) ^ mix64(place))
-            unit = np.float64(word >> uint64(40)) * 2.0**-24
-            weights[row, column] = np.float32((2.0 * unit - 1.0) * bound)
+            weights[row, column] = first_value(uint64(key), first_row + row, first_column + column, bound)
 
 
 Gather = Callable[[NDArray[np.int64], Storage, NDArray[np.float32]], None]

@@ -10,13 +10,14 @@ from recmill.settings.tree import Settings, Tree, flat_keys, value_at
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
 # Rows that were read while bad ones ended the run are the same ones as while bad ones are skipped.
 CHANGEABLE_ON_RESUME = (
-    *("cadence.", "stop.", "sharding.", "device", "model.layers"),  # the last is a name, as a record
+    *("cadence.", "stop.", "sharding.", "store.", "device", "model.layers"),  # the last is a name, as a record
     *("data.dir", "data.reader_threads", "data.prefetch_batches", "data.bad_rows", "data.verify", "data.access"),
     *("data.max_bad_frac", "data.keep_values"),
 )
 # What may differ when a run is evaluated: on what, and how; never the model.
 CHANGEABLE_ON_EVALUATION = (
     "protocol.",
+    "store.",
     "data.eval_batch",
     "data.max_{split}_",
     "data.bad_rows",

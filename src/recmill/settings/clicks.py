@@ -9,8 +9,9 @@ from recmill.errors import ConfigError
 from recmill.settings.click_models import DlrmConfig, ModelConfig
 from recmill.settings.data import DataConfig
 from recmill.settings.encoding import Encoding
-from recmill.settings.optimizers import Average, DenseOptimizer, Precision, Schedule, TableOptimizer, Update
+from recmill.settings.optimizers import NO_AVERAGE, Average, DenseOptimizer, Precision, Schedule, TableOptimizer, Update
 from recmill.settings.run import Cadence, Device, Sharding, Stop, WarmStart
+from recmill.settings.store import Store
 from recmill.settings.tree import Settings
 
 SEED = "Of first weights, shuffling and dropout."
@@ -51,6 +52,7 @@ class TrainConfig(Settings):
     schedule: Schedule = Field(default=Schedule(), description="Learning rates over the steps.")
     cadence: Cadence = Field(default=Cadence(), description="How often a run logs, evaluates and saves.")
     stop: Stop = Field(default=Stop(), description="When a run ends.")
+    store: Store = Field(default=Store(), description="Tables that are larger than memory.")
     sharding: Sharding = Field(default=Sharding(), description="Tables over several processes.")
     update: Update = Field(default=Update(), description="How a batch becomes an update.")
     loss: Loss = Field(default=Loss(), description="What is minimised.")
@@ -65,6 +67,11 @@ class TrainConfig(Settings):
         yield from self.model.problems_of_columns(schema.dense_names, schema.category_names)
         yield from problems_of_schedule(self.schedule, self.stop)
         yield from problems_of_stop(self.stop, self.cadence)
+        if self.store.is_tiered and self.average.from_step:
+            yield (
+                f"average.from_step = {self.average.from_step} keeps the mean of all rows in memory, and store.kind = "
+                f"{self.store.kind} keeps only some rows there; {NO_AVERAGE} or leave out [store]"
+            )
         if self.update.micro_batches > self.data.global_batch:
             yield (
                 f"update.micro_batches = {self.update.micro_batches} is more than data.global_batch = "

@@ -51,8 +51,11 @@ class FamilyJob(Protocol):
     def keep_values(self, run_dir: Path) -> None:
         """Write what tells people which values the rows of tables stand for, if the run has to keep it."""
 
-    def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> Task:
-        """The model with its first values; those that take long are left out if it is not new."""
+    def build_task(self, group: Group, signals: Signals, *, is_new: bool, run_dir: Path | None = None) -> Task:
+        """The model with its first values; those that take long are left out if it is not new.
+
+        Only what is trained has a run directory, where it may put what does not fit into memory.
+        """
 
 
 def open_job(config: AnyConfig, build_layers: BuildLayers | None = None) -> FamilyJob:
@@ -96,7 +99,7 @@ def run_job(
                 job.keep_values(run_dir)
         with group.together():
             signals = Signals()
-            task = job.build_task(group, signals, is_new=True)
+            task = job.build_task(group, signals, is_new=True, run_dir=run_dir)
         shown = stack.enter_context(line or ProgressLine())
         expected = expected_rows(config.stop, config.data.global_batch, task.rows_per_epoch)
         stack.enter_context(signals.watched())

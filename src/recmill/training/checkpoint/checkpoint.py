@@ -17,14 +17,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from recmill.embeddings.piece import HasPieces, Piece, What
+from recmill.embeddings.piece import HasPieces, Piece
+from recmill.embeddings.store.segment import SegmentFile
 from recmill.errors import FailureError, RunError
 from recmill.files import CHECKSUM, CONFIG, MANIFEST, checksum, read_manifest, replace_dir, write_atomic, write_listing
 from recmill.own_files import TEXT, MisfitError, OrNull, Table, number, read_own_json, whole
 from recmill.run_stamp import RUN
 from recmill.settings.tree import Settings, to_toml
 from recmill.training.checkpoint.open_tensors import fill_tensors, read_tensors
-from recmill.training.checkpoint.saved_tables import SavedTables, file_of, key_of
+from recmill.training.checkpoint.saved_rows import files_of_rows, link_files, listed_files
+from recmill.training.checkpoint.saved_tables import file_of, fill_tables, key_of
 from recmill.training.checkpoint.tensor_file import write_tensors
 from recmill.training.optimize.average import WeightMean
 from recmill.training.optimize.precision import LossScale
@@ -94,6 +96,7 @@ class Snapshot:
     run_id: str = ""  # of the run that saves it, if it has one
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    linked: dict[str, SegmentFile] = field(default_factory=dict)  # finished files, which are not copied
 
     @property
     def num_bytes(self) -> int:
@@ -139,6 +142,7 @@ def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Sn
         snapshot.tensors[DENSE] = _layers_to_save(state)
         snapshot.texts[CONFIG] = to_toml(state.config)
     _add_pieces(snapshot, [piece for piece in _pieces_to_save(state) if piece.what == "weights"])
+    _add_files(snapshot, state)
     return snapshot
 
 
@@ -154,6 +158,7 @@ def checkpoint_snapshot(state: State, progress: Progress, world: World = ALONE) 
         if state.average and state.average.count:
             snapshot.tensors[TRAINING] = state.average.training_weights()
     _add_pieces(snapshot, _pieces_to_save(state))
+    _add_files(snapshot, state)
     return snapshot
 
 
@@ -161,6 +166,12 @@ def _add_pieces(snapshot: Snapshot, pieces: list[Piece]) -> None:
     for piece in pieces:
         file = file_of(piece.what, snapshot.world.rank, snapshot.world.size)
         snapshot.tensors.setdefault(file, {})[key_of(piece)] = piece.values
+
+
+def _add_files(snapshot: Snapshot, state: State) -> None:
+    linked, texts = files_of_rows(state.tables)
+    snapshot.linked.update(linked)
+    snapshot.texts.update(texts)
 
 
 def _layers_to_save(state: State) -> dict[str, Tensor]:
@@ -177,14 +188,10 @@ def _pieces_to_save(state: State) -> list[Piece]:
     return [replace(piece, values=means[piece.table]) if piece.what == "weights" else piece for piece in pieces]
 
 
-def _pieces(state: State) -> list[Piece]:
-    return state.tables.pieces() if state.tables else []
-
-
 def write_part(snapshot: Snapshot, scratch: Path) -> None:
     """Write the files of one process, and a list of them last."""
     scratch.mkdir(parents=True, exist_ok=True)
-    files: dict[str, dict[str, Any]] = {}
+    files = listed_files(snapshot.linked, scratch)
     for name, tensors in snapshot.tensors.items():
         digest = write_tensors(scratch / name, tensors)
         files[name] = {"bytes": (scratch / name).stat().st_size, CHECKSUM: digest}
@@ -200,7 +207,7 @@ def give_up_part(snapshot: Snapshot, scratch: Path, error: Exception) -> None:
     If not even that can be written, it will notice by itself. The main process takes back everybody's.
     """
     with suppress(OSError):
-        for name in (*snapshot.tensors, *snapshot.texts):
+        for name in (*snapshot.tensors, *snapshot.texts, *snapshot.linked):
             (scratch / name).unlink(missing_ok=True)
         write_atomic(_part_path(scratch, snapshot.world.rank), json.dumps({"error": str(error)}))
     if snapshot.world.is_main:
@@ -237,6 +244,7 @@ def _write_alone(snapshot: Snapshot, target: Path) -> None:
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
+        link_files(snapshot.linked, scratch)
         write_part(snapshot, scratch)
         finish(snapshot, scratch, target)
     except BaseException:
@@ -264,8 +272,7 @@ def read_model(directory: Path, state: State, *, is_own_data: bool = True) -> No
     """Put saved weights into the state; those that were trained on other data are rejected, unless these are meant."""
     manifest = read_manifest(directory)
     fill_tensors(dict(state.model.state_dict()), directory / DENSE)
-    with SavedTables(directory, "weights") as saved:
-        saved.fill(piece for piece in _pieces(state) if piece.what == "weights")
+    fill_tables(directory, manifest, state.tables, ("weights",))
     _refuse_other_rows(directory, manifest, state)  # behind what has other shapes, of which more can be said
     if is_own_data:
         _refuse_other_data(directory, manifest.get("data"), state)
@@ -279,10 +286,7 @@ def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Pr
     _refuse_other_rows(directory, manifest, state)
     _refuse_other_data(directory, counters.get("data"), state)
     fill_tensors(dict(state.model.state_dict()), directory / DENSE)
-    whats: tuple[What, ...] = ("weights", "state")
-    for what in whats:
-        with SavedTables(directory, what) as saved:
-            saved.fill(piece for piece in _pieces(state) if piece.what == what)
+    fill_tables(directory, manifest, state.tables, ("weights", "state"))
     _restore_optimizer(state, directory / OPTIMIZER)
     if state.tables:
         state.tables.num_updates = counters["table_updates"]

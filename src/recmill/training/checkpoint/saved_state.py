@@ -294,7 +294,9 @@ def refuse_unknown_table(table: str, known: list[str], where: Path) -> None:
 
 def refuse_missing(state: SavedState, what: What) -> None:
     """Complain if a saved state has not got the optimizer's numbers that are asked for."""
-    if what not in state.whats or not any(state.directory.glob(f"{STEMS[what]}*.safetensors")):
+    with state.tables(what) as saved:
+        has_any = bool(saved.names)
+    if what not in state.whats or not has_any:
         raise RunError(
             f"{state.directory} holds no {STEMS[what]}*.safetensors: "
             + ("it is weights alone" if state.kind == "model" else "the optimizer keeps nothing for its tables")

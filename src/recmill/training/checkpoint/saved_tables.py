@@ -1,7 +1,7 @@
 """Tables on disk in pieces: named by what they are a part of, and read back by whoever needs some rows of them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +11,18 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from recmill.embeddings.piece import Piece, What
+from recmill.embeddings.piece import HasPieces, Piece, What
+from recmill.embeddings.store.kind import STORE
+from recmill.embeddings.tiered import TieredTables
 from recmill.errors import RunError
 from recmill.training.checkpoint.open_tensors import open_tensors
+from recmill.training.checkpoint.saved_rows import (
+    StoredContent,
+    has_stored_rows,
+    open_stored,
+    restore_in_place,
+    widths_of,
+)
 
 STEMS: dict[What, str] = {"weights": "tables", "state": "table_state"}
 # A part of a table carries the rows and columns it holds behind the table's name.
@@ -85,12 +94,22 @@ class SavedTables:
         self._place = f"{directory}/{STEMS[what]}*.safetensors"
         self._files = ExitStack()
         self._pieces: dict[str, list[SavedPiece]] = {}
+        if has_stored_rows(directory):
+            self._open_stored(directory, what)
         for path in sorted(directory.glob(f"{STEMS[what]}*.safetensors")):
             file = self._files.enter_context(open_tensors(path))
             for place, key in enumerate(file.offset_keys()):
                 content = file.get_slice(key)
                 table, extent = _read_key(key, content, path)
                 self._pieces.setdefault(table, []).append(SavedPiece(path.name, place, extent, content))
+
+    def _open_stored(self, directory: Path, what: What) -> None:
+        stored = open_stored(directory)
+        self._files.callback(stored.close)
+        width = widths_of(stored.kind)[what]
+        for place, spec in enumerate(stored.kind.specs if width else ()):
+            extent, content = Extent(0, spec.num_rows, 0, width), StoredContent(stored, spec.name, what)
+            self._pieces[spec.name] = [SavedPiece(STORE, place, extent, content)]
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +201,26 @@ class SavedTables:
                 f"{self._place}: {table} has {num_filled:,} of the {wanted.num_cells:,} numbers that are needed; "
                 "a file of the checkpoint is missing"
             )
+
+
+def fill_tables(directory: Path, manifest: Mapping[str, Any], tables: HasPieces | None, whats: Sequence[What]) -> None:
+    """Put saved values into tables, wherever these have their rows."""
+    if isinstance(tables, TieredTables) and tables.log is not None and has_stored_rows(directory):
+        restore_in_place(directory, manifest, tables)
+        return
+    with ExitStack() as stack:
+        saved = {what: stack.enter_context(SavedTables(directory, what)) for what in whats}
+        for pieces in portions_of(tables):
+            for what in whats:
+                saved[what].fill(piece for piece in pieces if piece.what == what)
+
+
+def portions_of(tables: HasPieces | None) -> Iterator[list[Piece]]:
+    """The rows that this process holds, to be filled: all at once or, of tables larger than memory, some at a time."""
+    if isinstance(tables, TieredTables):
+        yield from tables.portions()
+    elif tables:
+        yield tables.pieces()
 
 
 def _read_key(key: str, content: Any, path: Path) -> tuple[str, Extent]:

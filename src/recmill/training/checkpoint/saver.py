@@ -27,6 +27,7 @@ from recmill.training.checkpoint.checkpoint import (
     write_part,
 )
 from recmill.training.checkpoint.identity import refuse_foreign_state, refuse_misplaced
+from recmill.training.checkpoint.saved_rows import link_files
 from recmill.training.progress import Best, Progress
 from recmill.world import Group
 
@@ -147,14 +148,15 @@ class Saver:
     def _start(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
         if complaint := self.wait():
             self._tell(f"warning: a state could not be saved: {complaint}; the run goes on")
+        scratch = target.with_name(f".{target.name}.{self._token}")
+        link_files(snapshot.linked, scratch)
         has_room = self._room.num_bytes + available_bytes(self._group.world.local_size) > snapshot.num_bytes
         own = snapshot.copied(self._room) if has_room else snapshot
-        self._writing = self._writer.submit(self._write, own, target, progress)
+        self._writing = self._writer.submit(self._write, own, scratch, target, progress)
         if not has_room:  # then training waits, rather than that the system ends it
             wait([self._writing])
 
-    def _write(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
-        scratch = target.with_name(f".{target.name}.{self._token}")
+    def _write(self, snapshot: Snapshot, scratch: Path, target: Path, progress: Progress) -> None:
         snapshot = replace(snapshot, run_id=self.run_id)
         try:
             write_part(snapshot, scratch)

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from recmill.embeddings.piece import Piece
+from recmill.embeddings.tiered import TieredTables
 from recmill.errors import ConfigError
 from recmill.files import read_manifest
 from recmill.settings.run import WarmStart
 from recmill.settings.tree import Settings
 from recmill.training.checkpoint.checkpoint import State
 from recmill.training.checkpoint.saved_state import WHATS, SavedState, open_state, value_in
+from recmill.training.checkpoint.saved_tables import portions_of
 from recmill.training.checkpoint.warm_start import Shape, TableMatch, match_tables
 from recmill.world import Group
 
@@ -47,8 +49,8 @@ def take_over(state: State, settings: WarmStart, group: Group, tell: Tell) -> No
     match = _match(_all_tables(state, group), saved, settings)
     _tell_tables(match, saved, state.config, tell)
     with group.together():
-        pieces = state.tables.pieces() if state.tables else []
-        _fill(saved, [piece for piece in pieces if piece.what == "weights" or settings.state], match)
+        for pieces in portions_of(state.tables):
+            _fill(saved, [piece for piece in pieces if piece.what == "weights" or settings.state], match)
         if settings.state and state.tables:
             state.tables.num_updates = saved.counters()["table_updates"]
         if settings.layers:
@@ -57,8 +59,11 @@ def take_over(state: State, settings: WarmStart, group: Group, tell: Tell) -> No
 
 def _all_tables(state: State, group: Group) -> dict[str, Shape]:
     """Of all tables, whichever process holds them, so that all processes come to the same conclusion."""
-    pieces = state.tables.pieces() if state.tables else []
-    held = {piece.table: piece.shape for piece in pieces if piece.what == "weights"}
+    held: dict[str, Shape] = {}
+    if isinstance(state.tables, TieredTables):
+        held = state.tables.shapes()
+    elif state.tables:
+        held = {piece.table: piece.shape for piece in state.tables.pieces() if piece.what == "weights"}
     return {name: shape for shapes in group.gather(held) for name, shape in shapes.items()}
 
 

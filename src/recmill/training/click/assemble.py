@@ -7,6 +7,7 @@ from torch import nn
 
 from recmill.embeddings.local import LocalTables
 from recmill.embeddings.table import TableSpec
+from recmill.embeddings.tiered import TieredTables
 from recmill.errors import ConfigError
 from recmill.memory import keep_freed_memory
 from recmill.models.click.dcn import Dcn
@@ -37,13 +38,21 @@ def assemble(config: TrainConfig, build_layers: BuildLayers | None = None) -> Cl
     """A run's state with their first values, which depend on the settings alone."""
     use_threads(config.threads)
     model = build_model(config, build_layers)
-    tables = LocalTables(table_specs(config), config.model.table_dim, config.tables, seed=config.seed)
+    tables = build_tables(config)
     loss_scale = LossScale(config.precision) if config.precision.kind == "fp16" else None
     average = WeightMean(config.average, model, tables) if config.average.from_step else None
     state = ClickState(config, model, tables, build_dense_optimizer(model, config.dense), loss_scale, average)
     _compile_kernels(state)
     keep_freed_memory()  # from here on: the tables, which stay, are better mapped
     return state
+
+
+def build_tables(config: TrainConfig) -> LocalTables | TieredTables:
+    """The tables of one process, in memory or in tiers, with their first values."""
+    specs, dim = table_specs(config), config.model.table_dim
+    if config.store.is_tiered:
+        return TieredTables(specs, dim, config.tables, config.store, seed=config.seed)
+    return LocalTables(specs, dim, config.tables, seed=config.seed)
 
 
 def table_specs(config: TrainConfig) -> list[TableSpec]:

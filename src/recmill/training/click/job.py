@@ -1,11 +1,14 @@
 """Click models as a job: which data they open, what they check, and where their tables are."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from recmill.embeddings.tiered import TieredTables
 from recmill.errors import ConfigError
+from recmill.files import STORE_DIR, refuse_unwritable
+from recmill.lock import locked
 from recmill.memory import limit_bytes
 from recmill.models.click.own import BuildLayers
 from recmill.settings.clicks import TrainConfig
@@ -29,10 +32,16 @@ class ClickJob:
         self._config = config
         self._build_layers = build_layers
         self._inputs: Inputs | None = None
+        self._open = ExitStack()  # what ends when the data is closed
 
     def uses_torchrec(self, world: World) -> bool:
         """Always of several processes and on CUDA, otherwise if asked to."""
         engine, needs_it = self._config.sharding.engine, world.size > 1 or world.device != "cpu"
+        if needs_it and self._config.store.is_tiered:
+            raise ConfigError(
+                f"store.kind = {self._config.store.kind} is for one process on a CPU, and this run has {world.size} on "
+                f"{world.device}; leave out [store], or start one process"
+            )
         if engine == "local" and needs_it:
             raise ConfigError(
                 f"sharding.engine = local is for one process on a CPU, and this run has {world.size} on "
@@ -50,7 +59,8 @@ class ClickJob:
     @contextmanager
     def opened(self, *, is_verified: bool = False) -> Iterator[None]:
         """A body in which the files are open."""
-        with Inputs(self._config.with_({"data": {"verify": "never"}}) if is_verified else self._config) as self._inputs:
+        config = self._config.with_({"data": {"verify": "never"}}) if is_verified else self._config
+        with Inputs(config) as self._inputs, ExitStack() as self._open:
             yield
 
     def refuse_unfit(self, world: World) -> None:
@@ -75,12 +85,24 @@ class ClickJob:
         assert self._inputs is not None
         self._inputs.keep_values(run_dir)
 
-    def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> Task:
+    def _open_store(self, tables: TieredTables, run_dir: Path | None) -> None:
+        """Give rows that leave the cache a place; of a model that is not trained, none does."""
+        self._open.callback(tables.close)
+        if run_dir is not None and tables.log is not None:
+            directory = Path(self._config.store.dir or run_dir / STORE_DIR)
+            refuse_unwritable(directory)
+            directory.mkdir(parents=True, exist_ok=True)
+            self._open.enter_context(locked(directory))
+            tables.write_into(directory)
+
+    def build_task(self, group: Group, signals: Signals, *, is_new: bool, run_dir: Path | None = None) -> Task:
         """The model, its tables and its data, in this process or over all of them."""
         del is_new  # first values are drawn in no time
         assert self._inputs is not None
         if not self.uses_torchrec(group.world):
             state = replace(assemble(self._config, self._build_layers), data_hash=self._inputs.identity)
+            if isinstance(state.tables, TieredTables):
+                self._open_store(state.tables, run_dir)
             return ClickTask(state, self._inputs, signals)
         from recmill.training.click.sharded import ShardedTask, assemble_sharded  # TorchRec costs seconds
 

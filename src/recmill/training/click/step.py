@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from recmill.data.batch import Batch, Columns
 from recmill.embeddings.local import LocalTables
+from recmill.embeddings.tiered import TieredTables
 from recmill.errors import NonFiniteLoss
 from recmill.models.click.front import target_statistics_of
 from recmill.models.parts.dropout import train_at
@@ -26,7 +27,7 @@ class ClickState:
 
     config: TrainConfig
     model: nn.Module
-    tables: LocalTables
+    tables: LocalTables | TieredTables
     optimizer: torch.optim.Optimizer
     loss_scale: LossScale | None = None  # of fp16
     average: WeightMean | None = None  # of the weights, if one is asked for

@@ -1,7 +1,7 @@
 """Click models as a task: batches of rows, a step on each, and their metrics."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Position
+from recmill.embeddings.local import LocalTables
 from recmill.models.click.front import target_statistics_of
 from recmill.models.click.target_statistics import TargetStatistics
 from recmill.settings.clicks import TrainConfig
@@ -18,6 +19,7 @@ from recmill.settings.data import SplitName
 from recmill.training.click.baselines import compare_rows, train_baselines
 from recmill.training.click.evaluate import ClickEvaluation, evaluate, scored_with
 from recmill.training.click.inputs import Inputs
+from recmill.training.click.look_ahead import LookAhead
 from recmill.training.click.step import ClickState, take_step
 from recmill.training.loop.ledger import fingerprint
 from recmill.training.loop.limits import least_rows
@@ -56,9 +58,10 @@ class ClickTask:
         rates = target_statistics_of(self.state.model)
         if rates is not None and start is None:  # later they have come back with the layers
             self._count(rates)
-        with self.inputs.open_training(start) as stream:
-            least = least_rows(self.config.data)
-            yield LocalSteps(stream, partial(take_step, self.state), _fingerprint, least, self.signals)
+        with self.inputs.open_training(start) as stream, ExitStack() as stack:
+            least, tables = least_rows(self.config.data), self.state.tables
+            batches = stream if isinstance(tables, LocalTables) else stack.enter_context(LookAhead(stream, tables))
+            yield LocalSteps(batches, partial(take_step, self.state), _fingerprint, least, self.signals)
 
     def _count(self, rates: TargetStatistics) -> None:
         """The clicks of all rows to train on: a pass over them."""
@@ -88,5 +91,4 @@ class ClickTask:
     def is_finite(self) -> bool:
         """Whether every weight, and all that batch norm has measured, is a number."""
         layers = all(bool(torch.isfinite(tensor).all()) for tensor in self.state.model.state_dict().values())
-        tables = self.state.tables
-        return layers and all(bool(np.isfinite(tables.weights(spec.name)).all()) for spec in tables.specs)
+        return layers and self.state.tables.are_finite()

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from recmill.errors import FailureError, Interrupted, NonFiniteLoss, RunError
-from recmill.files import CONFIG, RESULTS, ROWS, VALUES, refuse_unwritable, write_atomic
+from recmill.files import CONFIG, RESULTS, ROWS, STORE_DIR, VALUES, refuse_unwritable, write_atomic
 from recmill.lock import locked
 from recmill.observe.console import ProgressLine, format_duration
 from recmill.observe.environment import describe_environment
@@ -70,7 +70,7 @@ def refuse_occupied_run(run_dir: Path, *, overwrite: bool) -> list[Path]:
 
 def _holds_nothing_but_a_start(run_dir: Path, occupants: Sequence[Path]) -> bool:
     """Whether a run was begun here and ended, for instance by a bad row, before it had saved any weights."""
-    of_a_start = {CONFIG, ENVIRONMENT, VALUES, METRICS, "tensorboard", LEDGER}
+    of_a_start = {CONFIG, ENVIRONMENT, VALUES, METRICS, "tensorboard", LEDGER, STORE_DIR}
     return (run_dir / CONFIG).is_file() and {path.name for path in occupants} <= of_a_start
 
 

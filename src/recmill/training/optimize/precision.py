@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from recmill.embeddings.local import LocalTables
+from recmill.embeddings.engine import RowEngine
 from recmill.errors import ConfigError, NonFiniteLoss
 from recmill.settings.optimizers import Precision
 
@@ -45,7 +45,7 @@ class LossScale:
         self.num_skipped = 0
         self._growth_interval = (precision.growth_interval or _GROWTH_INTERVAL) if scaling == "dynamic" else None
 
-    def unscale(self, model: nn.Module, tables: LocalTables) -> bool:
+    def unscale(self, model: nn.Module, tables: RowEngine) -> bool:
         """Divide all gradients, those the tables hold included, by the scale; whether all are finite."""
         layers = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         inverse = 1.0 / self.scale

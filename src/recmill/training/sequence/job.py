@@ -78,8 +78,9 @@ class SequenceJob:
     def keep_values(self, run_dir: Path) -> None:
         """Nothing: prepared sequences have the names of their items."""
 
-    def build_task(self, group: Group, signals: Signals, *, is_new: bool) -> SequenceTask:
+    def build_task(self, group: Group, signals: Signals, *, is_new: bool, run_dir: Path | None = None) -> SequenceTask:
         """The model and its item vectors."""
+        del run_dir  # they are in memory
         assert self._prepared is not None
         kind = spread_kind(self._config, group.world.size)
         return build_sequence_task(self._config, self._prepared, group, kind, signals, is_new=is_new)
