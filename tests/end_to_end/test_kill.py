@@ -29,8 +29,8 @@ def test_a_run_killed_three_times_ends_with_the_same_bytes(
     ):
         words += ["--set", assignment]
     left_alone, under_fire = tmp_path / "left_alone", tmp_path / "under_fire"
-    assert train_under_fire(words, left_alone, num_kills=0, rng=random.Random(0)) == 0
-    assert train_under_fire(words, under_fire, num_kills=3, rng=random.Random(1)) == 3
+    assert train_under_fire(words, left_alone, num_kills=0, rng=random.Random(0)).kills == 0
+    assert train_under_fire(words, under_fire, num_kills=3, rng=random.Random(1)).kills == 3
     assert model_bytes(left_alone) == model_bytes(under_fire)
     expected, actual = (json.loads((run / "results.json").read_text()) for run in (left_alone, under_fire))
     for name in ("step", "epoch", "rows", "validation", "test"):
@@ -50,7 +50,7 @@ def _words(data_dir: Path, *more: str) -> list[str]:
 def test_every_start_may_have_another_number_of_processes(tiny_world_dir: Path, tmp_path: Path) -> None:
     words = _words(tiny_world_dir, "stop.max_epochs=4", "data.num_lanes=6")
     train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0))
-    assert train_under_fire(words, tmp_path / "fire", num_kills=4, rng=random.Random(3), procs=(2, 1, 3)) == 4
+    assert train_under_fire(words, tmp_path / "fire", num_kills=4, rng=random.Random(3), procs=(2, 1, 3)).kills == 4
     found = compare(tmp_path / "alone", tmp_path / "fire")
     assert (found["rows_lost"], found["rows_repeated"]) == (0, 0)
     assert found["rows"] == 8000, "every row of two days once in each epoch"
@@ -62,7 +62,7 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost(tiny_world_dir: P
     words = _words(tiny_world_dir, "stop.max_epochs=6")
     train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0), procs=(2,))
     killed = train_under_fire(words, tmp_path / "fire", num_kills=1, rng=random.Random(4), procs=(2,), max_restarts=2)
-    assert killed == 1
+    assert (killed.killed_one, killed.killed_all) == (1, 0)
     assert compare(tmp_path / "alone", tmp_path / "fire")["bit_equal"]
 
 
@@ -88,7 +88,7 @@ def test_a_run_killed_on_its_way_to_the_same_verdict(tiny_world_dir: Path, tmp_p
     results: list[dict[str, Any]] = []
     for name, num_kills in (("left_alone", 0), ("under_fire", 2)):
         killed = train_under_fire(words, tmp_path / name, num_kills=num_kills, rng=random.Random(2))
-        assert killed == num_kills
+        assert killed.kills == num_kills
         results.append(json.loads((tmp_path / name / "results.json").read_text()))
     for key in ("step", "rows", "best", "ended_by", "validation", "test"):
         assert results[0][key] == results[1][key], key

@@ -79,3 +79,14 @@ class Sharding(Settings):
     engine: Engine = Field(default="auto", description="What holds the tables: local kernels or TorchRec.")
     kind: Literal["auto"] | ShardKind = Field(default="auto", description="How tables are cut over processes.")
     by_table: Mapping[str, ShardKind] = Field(default={}, description="The kind of single tables, by name.")
+
+
+class Processes(Settings):
+    """How the processes of a run wait for each other."""
+
+    timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=10_000_000,
+        description="Seconds that a process waits for the others, when they meet and at every exchange.",
+    )

@@ -5,6 +5,7 @@ that it can be written while training goes on, and a directory that was not fini
 """
 
 import json
+import math
 import os
 import shutil
 import time
@@ -43,7 +44,8 @@ _COUNTERS = Table(
     fields={"table_updates": whole(0, 1 << 48), "loss_scale": OrNull(of=_LOSS_SCALE), "averaged": whole(0, 1 << 48)},
     optional={"data": TEXT},
 )
-_LOST_S = 600.0  # how long the main process waits for the pieces of the others
+_LOST_S = 600.0  # how long the main process waits for the pieces of the others, unless it is told otherwise
+_FAILED_S = 5.0  # and when the run has failed: those that are about to be written
 
 
 class State(Protocol):
@@ -82,6 +84,27 @@ class State(Protocol):
         """What is evaluated and left behind in place of the weights."""
 
 
+class Patience:
+    """How long the main process waits for the pieces of the others: not for ever, and not where one of them is lost."""
+
+    def __init__(self, limit_s: float = _LOST_S) -> None:
+        self._limit_s = limit_s
+        self._ends_at = math.inf
+
+    def run_failed(self) -> None:
+        """Wait for nothing but what is about to come."""
+        self._ends_at = time.monotonic() + _FAILED_S
+
+    def await_file(self, path: Path) -> None:
+        """Return when the file is there; complain if it does not come."""
+        began = time.monotonic()
+        while not path.is_file():
+            if time.monotonic() > min(began + self._limit_s, self._ends_at):
+                waited_s = time.monotonic() - began
+                raise FailureError(f"{path} did not come within {waited_s:.0f} s: the process that writes it is lost")
+            time.sleep(0.002)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What one process has to write: tensors by file, and texts by file."""
@@ -94,6 +117,7 @@ class Snapshot:
     run_id: str = ""  # of the run that saves it, if it has one
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def num_bytes(self) -> int:
@@ -206,14 +230,14 @@ def give_up_part(snapshot: Snapshot, scratch: Path, error: Exception) -> None:
     if snapshot.world.is_main:
         for rank in range(1, snapshot.world.size):  # who still writes would do so behind our back
             with suppress(FailureError):
-                _await_part(_part_path(scratch, rank))
+                _await_part(_part_path(scratch, rank), snapshot.patience)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
     """In the main process: when all have written their parts, make the directory exist."""
     paths = [_part_path(scratch, rank) for rank in range(snapshot.world.size)]
-    parts = [_await_part(path) for path in paths]
+    parts = [_await_part(path, snapshot.patience) for path in paths]
     listed = {name: facts for part in parts for name, facts in part["files"].items()}
     facts = {"kind": snapshot.kind, "step": snapshot.step, "rows": snapshot.rows_hash, "data": snapshot.data_hash}
     write_listing(scratch, listed, **facts, **({RUN: snapshot.run_id} if snapshot.run_id else {}))
@@ -248,12 +272,8 @@ def _part_path(scratch: Path, rank: int) -> Path:
     return scratch / f"part_{rank:05}.json"
 
 
-def _await_part(path: Path) -> dict[str, Any]:
-    began = time.monotonic()
-    while not path.is_file():
-        if time.monotonic() - began > _LOST_S:
-            raise FailureError(f"{path} did not come within {_LOST_S:.0f} s: the process that writes it is lost")
-        time.sleep(0.002)
+def _await_part(path: Path, patience: Patience) -> dict[str, Any]:
+    patience.await_file(path)
     part: dict[str, Any] = json.loads(path.read_text())
     if "error" in part:
         raise FailureError(f"another process could not write its part: {part['error']}")

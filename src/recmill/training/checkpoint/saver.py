@@ -15,6 +15,7 @@ from recmill.files import read_listing
 from recmill.memory import available_bytes
 from recmill.run_stamp import RUN, read_run_id
 from recmill.training.checkpoint.checkpoint import (
+    Patience,
     Room,
     Snapshot,
     State,
@@ -47,6 +48,7 @@ class Saver:
         self._writer = ThreadPoolExecutor(1, "recmill-save")
         self._writing: Future[None] | None = None
         self._room = Room()
+        self._patience = Patience(group.timeout_s)
         self._saved_step: int | None = None
         self._complaint = ""  # about the checkpoint that was tried last
         self.run_id = read_run_id(run_dir)  # empty of an older run, until it goes on
@@ -57,6 +59,8 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._patience.run_failed()
         self._writer.shutdown(wait=True)
 
     def checkpoint_dirs(self) -> list[Path]:
@@ -155,7 +159,7 @@ class Saver:
 
     def _write(self, snapshot: Snapshot, target: Path, progress: Progress) -> None:
         scratch = target.with_name(f".{target.name}.{self._token}")
-        snapshot = replace(snapshot, run_id=self.run_id)
+        snapshot = replace(snapshot, run_id=self.run_id, patience=self._patience)
         try:
             write_part(snapshot, scratch)
             if snapshot.world.is_main:

@@ -166,6 +166,7 @@ class RunWriter:
         """One more step is done."""
         if self._world.is_main and self._latest.step == self._restored_step:
             (self.dir / RESULTS).unlink(missing_ok=True)  # those of an earlier end are not this run's any more
+        self._group.reach(f"after step {progress.step:,}")
         self._latest = progress
         if self._ledger and result.fingerprint:
             self._ledger.note(progress.step, result.fingerprint())
