@@ -35,7 +35,8 @@ _FOREVER = timedelta(days=365)
 _SHOWN = 4  # differences of a rank, and ranks
 _SHOWN_CHARACTERS = 60  # of a value
 # What gloo says; NCCL and the store have classes of errors.
-_BROKEN = re.compile(r"\bgloo/|Connection (?:closed|reset) by peer|Timed out waiting \d+ms")
+_BROKEN = re.compile(r"\bgloo/|Connection (?:closed|reset) by peer|Timed out waiting \d+ms|caused pair closure")
+_WAITED = re.compile(r"timed out|timeout", re.IGNORECASE)
 _RESUME = "what the run has saved is good: run the same command again with --resume"
 
 
@@ -88,13 +89,13 @@ class Peers:
         self._keeps_store = keeps_store
         self._cards: dict[int, Card] = {}
         self._answering: list[int] = []
-        self._to_wake: list[Card] = []
+        self._to_wake: list[int] = []
         self._thread: threading.Thread | None = None
 
     def compare(self, facts: Facts) -> None:
         """Return when all have come and have the same facts; complain where they have not."""
         rank, size = self._member.rank, self._member.size
-        text = json.dumps(dict(facts), sort_keys=True)
+        text = json.dumps(dict(facts))
         card = Card(size, socket.gethostname(), os.getpid(), hashlib.sha256(text.encode()).hexdigest()[:32])
         self.store.set(f"facts_{rank}", text)
         seated = Card(**json.loads(self.store.compare_set(f"card_{rank}", "", json.dumps(asdict(card)))))
@@ -113,19 +114,19 @@ class Peers:
                     )
             self._refuse_differences()
         except ConfigError:
-            self.store.set(f"ended_{rank}", str(ConfigError.exit_status))
+            self._say_ended(ConfigError.exit_status)
             self._linger([other for other in self._cards if other != rank])
             raise
 
     def _await(self, key: str, other: int) -> bytes:
-        began = time.monotonic()
+        began, rank = time.monotonic(), self._member.rank
         while not self.store.check([key]):
             if time.monotonic() - began > self._timeout_s:
                 missing = [each for each in range(self._member.size) if not self.store.check([f"card_{each}"])]
                 raise PeerLost(
-                    f"rank {self._member.rank} waited {self._timeout_s:g} s at {_place(self._member)} for "
-                    f"{_list_ranks(missing or [other])} of {self._member.size}, which did not come; look at "
-                    "what it says, start it with the same MASTER_ADDR and MASTER_PORT, or raise world.timeout_s"
+                    f"rank {rank} waited {self._timeout_s:g} s (world.timeout_s) at {_place(self._member)} "
+                    f"for {_list_ranks(missing or [other])} of {self._member.size}, which did not come; look at what "
+                    "it says, or start it with the same MASTER_ADDR and MASTER_PORT"
                 )
             time.sleep(0.01)
         return bytes(self.store.get(key))
@@ -157,9 +158,9 @@ class Peers:
 
     def explain(self, error: BaseException) -> RecmillError:
         """Who is lost, or has ended, or keeps all others waiting, where this process's collective has failed."""
-        has_waited = "imed out" in str(error)
+        has_waited = _WAITED.search(str(error)) is not None
         try:
-            ended, here = within(_ANSWER_S + 1, self._call)
+            ended, here = within(_ANSWER_S + 1, lambda: self._call(has_waited))
         except (TimeoutError, RuntimeError):
             return self._lost([0], has_waited) if not _agent_keeps_store() else self._lost([], has_waited)
         self._answering = sorted(here)
@@ -176,22 +177,23 @@ class Peers:
             f"{stages}; raise world.timeout_s if they need so long, and {_RESUME}"
         )
 
-    def _call(self) -> tuple[dict[int, int], dict[int, str]]:
-        """The statuses of those that have ended, and what those do that answer."""
+    def _call(self, has_waited: bool) -> tuple[dict[int, int], dict[int, str]]:
+        """The statuses of those that have ended, and what those do that answer; where all do, one is about to end."""
         ended, here = dict[int, int](), dict[int, str]()
-        waited_for = {rank for rank in range(self._member.size) if rank != self._member.rank}
-        for rank in waited_for:
+        others = [rank for rank in range(self._member.size) if rank != self._member.rank]
+        for rank in others:
             self.store.set(f"call_{rank}", "?")
         began = time.monotonic()
-        while waited_for and time.monotonic() - began < _ANSWER_S:
-            for rank in sorted(waited_for):
-                if self.store.check([f"ended_{rank}"]):
+        while time.monotonic() - began < _ANSWER_S:
+            for rank in others:
+                if rank not in ended and self.store.check([f"ended_{rank}"]):
                     ended[rank] = int(self.store.get(f"ended_{rank}"))
-                elif self.store.check([f"here_{rank}"]):
+                elif rank not in here and self.store.check([f"here_{rank}"]):
                     here[rank] = self.store.get(f"here_{rank}").decode()
-            waited_for -= ended.keys() | here.keys()
+            if (ended or has_waited) and len(ended.keys() | here.keys()) == len(others):
+                break
             time.sleep(0.02)
-        return ended, here
+        return ended, {rank: stage for rank, stage in here.items() if rank not in ended}
 
     def _lost(self, ranks: Sequence[int], has_waited: bool) -> PeerLost:
         who = ", ".join(self._cards[rank].describe(rank) if rank in self._cards else f"rank {rank}" for rank in ranks)
@@ -200,28 +202,31 @@ class Peers:
                 f"rank {self._member.rank} of {self._member.size} ({self.stage}) lost its connection to the other "
                 f"ranks; look at the network, or at the process that started them; {_RESUME}"
             )
-        why = (
-            f"no answer for {self._timeout_s:g} s (world.timeout_s): stopped, or its host is gone"
-            if has_waited
-            else "its connection is closed: killed, out of memory, or its host is gone"
-        )
-        self._to_wake = [self._cards[rank] for rank in ranks if rank in self._cards]
+        why = "its connection is closed: it was killed, or has run out of memory, or its host is gone"
+        if has_waited:
+            why = f"no answer for {self._timeout_s:g} s (world.timeout_s): it is stopped, or its host is gone"
+        self._to_wake = [rank for rank in ranks if rank in self._cards and is_stopped(self._cards[rank])]
         return PeerLost(
             f"rank {self._member.rank} of {self._member.size} ({self.stage}) has lost {who}: {why}; {_RESUME}"
         )
 
     def end(self, status: int | None = None) -> None:
         """Say that this process ends, with a status if it is in error; call no store that is lost."""
-        with suppress(RuntimeError, TimeoutError):
-            if status is None:
+        if status is None:
+            with suppress(RuntimeError, TimeoutError):
                 within(_ANSWER_S, lambda: self.store.set(f"call_{self._member.rank}", "end"))
                 if self._thread:
                     self._thread.join(_ANSWER_S)
-                return
-            within(_ANSWER_S, lambda: self.store.set(f"ended_{self._member.rank}", str(status)))
-            within(_LINGER_S + 1, lambda: self._linger(self._answering))
-        for card in self._to_wake:
-            wake(card.pid) if card.host == socket.gethostname() else None
+            return
+        for rank in self._to_wake:  # first, as one of them may keep the store
+            wake(self._cards[rank])
+        with suppress(RuntimeError, TimeoutError):
+            within(_ANSWER_S, lambda: self._say_ended(status))
+            within(_LINGER_S + 1, lambda: self._linger([*self._answering, *self._to_wake]))
+
+    def _say_ended(self, status: int) -> None:
+        self.store.set(f"ended_{self._member.rank}", str(status))
+        self.store.check(["ended"])  # when this is answered, that is known
 
     def _linger(self, ranks: Sequence[int]) -> None:
         """Of who keeps the store: stay until others have ended, or for a while."""
@@ -307,7 +312,7 @@ def _open_store(member: Member, timeout_s: float, *, keeps_store: bool) -> Any:
             ) from error
         who = "rank 0 cannot reach itself" if keeps_store else "who listens there is no process of recmill"
         raise PeerLost(
-            f"rank {member.rank} of {member.size} found nobody to meet at {where} within {timeout_s:g} s "
+            f"rank {member.rank} of {member.size} found nobody to meet at {where} within {timeout_s:.0f} s "
             f"(world.timeout_s): {who} ({_first_line(error)}); correct MASTER_ADDR, or set another MASTER_PORT"
         ) from error
 
@@ -336,19 +341,26 @@ def within(limit_s: float, work: Callable[[], T]) -> T:
     thread.start()
     thread.join(limit_s)
     if not done:
-        raise TimeoutError(f"no answer for {limit_s:g} s")
+        raise TimeoutError(f"no answer for {limit_s:.0f} s")
     value, error = done[0]
     if error is not None:
         raise error
     return value  # type: ignore[return-value]
 
 
-def wake(pid: int) -> None:
-    """Let a stopped process of the same starter go on, to find itself given up: it could not be ended otherwise."""
-    with suppress(OSError, ValueError, IndexError):
-        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-        if state == "T" and int(parent) == os.getppid():
-            os.kill(pid, signal.SIGCONT)
+def is_stopped(card: Card) -> bool:
+    """Whether a process that has the same starter as this one was sent SIGSTOP."""
+    try:
+        state, parent = Path(f"/proc/{card.pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):
+        return False
+    return card.host == socket.gethostname() and state == "T" and int(parent) == os.getppid()
+
+
+def wake(card: Card) -> None:
+    """Let a stopped process go on, to find that it is given up: who has started it could not end it otherwise."""
+    with suppress(OSError):
+        os.kill(card.pid, signal.SIGCONT)
 
 
 def _agent_keeps_store() -> bool:

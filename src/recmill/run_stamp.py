@@ -80,12 +80,14 @@ def facts_of_data(name: str, path: Path) -> dict[str, str]:
         return {}
     if len(files) > _MANY_FILES:
         return {name: f"{len(files):,} files with digest {_digest(repr(files))[:8]}"}
-    sizes = {file: facts if isinstance(facts, int) else facts.get("bytes") for file, facts in files.items()}
-    sums = {
-        file: "" if isinstance(facts, int) else f" with digest {_digest(repr(facts))[:8]}"
-        for file, facts in files.items()
-    }
-    return {f"{name}/{file}": f"{sizes[file]} bytes{sums[file]}" for file in files}
+    return {f"{name}/{file}": _describe_file(facts) for file, facts in files.items()}
+
+
+def _describe_file(facts: Any) -> str:
+    """The size of a file, and a digest of what a manifest says of it."""
+    if isinstance(facts, int):
+        return f"{facts:,} bytes"
+    return f"{facts.get('bytes', 0):,} bytes with digest {_digest(repr(sorted(facts.items())))[:8]}"
 
 
 def write_run_settings(run_dir: Path, settings: str, run_id: str) -> None:

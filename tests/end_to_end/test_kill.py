@@ -1,5 +1,8 @@
 import json
 import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +10,7 @@ import pytest
 
 from recmill.training.job import run_job
 from tests.laws.compare import compare, losses
-from tests.laws.kill import model_bytes, train_under_fire
+from tests.laws.kill import model_bytes, train_under_fire, workers_of
 from tests.laws.world import CALM
 
 WITH_STATE = ("model.kind=dnn", "model.dropout=0.2", "model.batch_norm=true")
@@ -64,6 +67,41 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost(tiny_world_dir: P
     killed = train_under_fire(words, tmp_path / "fire", num_kills=1, rng=random.Random(4), procs=(2,), max_restarts=2)
     assert (killed.killed_one, killed.killed_all) == (1, 0)
     assert compare(tmp_path / "alone", tmp_path / "fire")["bit_equal"]
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_under_all_sorts_of_fire(tiny_world_dir: Path, tmp_path: Path) -> None:
+    """All killed, one killed, one stopped for a while: the same bytes, and every record once."""
+    words = _words(tiny_world_dir, "stop.max_epochs=8")
+    train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0), procs=(2,))
+    rng = random.Random(5)
+    fire = train_under_fire(words, tmp_path / "fire", num_kills=4, rng=rng, procs=(2,), stop_s=2.0)
+    assert fire.killed_all
+    assert fire.killed_one
+    assert fire.stopped
+    found = compare(tmp_path / "alone", tmp_path / "fire")
+    assert found["bit_equal"]
+    assert not any(found[f"{what}_{how}"] for what in ("rows", "records") for how in ("lost", "repeated"))
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stopped_for_longer_than_the_time_out_ends_the_run(
+    tiny_world_dir: Path, tmp_path: Path
+) -> None:
+    """With one message, and long before torchrun's agent would kill what does not end."""
+    words = _words(tiny_world_dir, "stop.max_epochs=400", "world.timeout_s=8")
+    command = [sys.executable, "-m", "recmill", "train", *words, "--run", str(tmp_path / "run"), "--procs", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("step "))
+        workers_of(process)[1].suspend()
+        began = time.monotonic()
+        said = [line for line in process.stderr if line.startswith("recmill: ") and "warning" not in line]
+        assert process.wait() == 1
+    assert len(said) == 1
+    assert "has lost rank 1 (process " in said[0]
+    assert "no answer for 8 s (world.timeout_s)" in said[0]
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.slow
