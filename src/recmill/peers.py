@@ -8,6 +8,7 @@
 """
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -34,6 +35,7 @@ _KNOCK_S = 0.2
 _FOREVER = timedelta(days=365)
 _SHOWN = 4  # differences of a rank, and ranks
 _SHOWN_CHARACTERS = 60  # of a value
+_MEETINGS = itertools.count()  # of this process; the others have had as many
 # What gloo says; NCCL and the store have classes of errors.
 _BROKEN = re.compile(r"\bgloo/|Connection (?:closed|reset) by peer|Timed out waiting \d+ms|caused pair closure")
 _WAITED = re.compile(r"timed out|timeout", re.IGNORECASE)
@@ -104,9 +106,10 @@ class Peers:
                 f"{seated.describe(rank)} is there already, and this process ({card.pid} on {card.host}) is rank "
                 f"{rank} too; give every process a RANK of its own, and every run a MASTER_PORT of its own"
             )
+        until = time.monotonic() + self._timeout_s
         try:
             for other in range(size):
-                self._cards[other] = Card(**json.loads(self._await(f"card_{other}", other)))
+                self._cards[other] = Card(**json.loads(self._await(f"card_{other}", other, until)))
                 if self._cards[other].size != size:
                     raise ConfigError(
                         f"rank {other} was started with WORLD_SIZE={self._cards[other].size} and rank {rank} with "
@@ -118,10 +121,10 @@ class Peers:
             self._linger([other for other in self._cards if other != rank])
             raise
 
-    def _await(self, key: str, other: int) -> bytes:
-        began, rank = time.monotonic(), self._member.rank
+    def _await(self, key: str, other: int, until: float) -> bytes:
+        rank = self._member.rank
         while not self.store.check([key]):
-            if time.monotonic() - began > self._timeout_s:
+            if time.monotonic() > until:
                 missing = [each for each in range(self._member.size) if not self.store.check([f"card_{each}"])]
                 raise PeerLost(
                     f"rank {rank} waited {self._timeout_s:g} s (world.timeout_s) at {_place(self._member)} "
@@ -256,8 +259,9 @@ def meet(member: Member, facts: Facts, timeout_s: float) -> Peers:
     _find_host(member, timeout_s, is_there=not keeps_store)
     left_s = max(1.0, timeout_s - (time.monotonic() - began))
     tcp = _open_store(member, left_s, keeps_store=keeps_store)
-    # torchrun keeps its store when it starts processes again, with the addresses of those that died in it
-    prefix = f"attempt_{member.attempt}"
+    # torchrun keeps its store when it starts processes again, with the addresses of those that died in it, and a
+    # program that trains twice may find what it left the first time
+    prefix = f"attempt_{member.attempt}_{next(_MEETINGS)}"
     peers = Peers(member, dist.PrefixStore(prefix, tcp), timeout_s, keeps_store=keeps_store)  # type: ignore[attr-defined]
     try:
         within(timeout_s + _LINGER_S + 2, lambda: peers.compare(facts))

@@ -9,8 +9,9 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -351,21 +352,27 @@ def _ending_together(peers: Peers | None) -> Iterator[None]:
         if peers is None:
             raise
         if not is_broken(error):
-            peers.end(_status_of(error))
+            peers.end(INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1))
             raise
-        with suppress(ValueError):  # only a main thread may: who starts processes ends all when one has died
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        reason = peers.explain(error)
-        peers.end(reason.exit_status)
+        with _without_sigterm():
+            reason = peers.explain(error)
+            peers.end(reason.exit_status)
         raise reason from error
     if peers:
         peers.end()
 
 
-def _status_of(error: BaseException) -> int:
-    if isinstance(error, RecmillError):
-        return error.exit_status
-    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+@contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """A body that is not ended by who has started the processes and ends all when one has died; it takes seconds."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def leave(status: int) -> NoReturn:
