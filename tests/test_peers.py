@@ -96,6 +96,12 @@ def test_two_processes_of_one_rank_are_named(server: RankServer) -> None:
     _assert_told(told[1], "rank 1 (process ", "is there already", "is rank 1 too", status=2)
 
 
+def test_processes_may_meet_again(server: RankServer) -> None:
+    """As those of a program that trains twice."""
+    ended = server.run(*[Rank(num_runs=3, timeout_s=10)] * 2)
+    assert [(each.status, each.said) for each in ended] == [(0, ""), (0, "")]
+
+
 def test_a_port_that_is_taken_is_named(server: RankServer) -> None:
     with socket.socket() as stranger:
         stranger.bind(("", 0))

@@ -37,6 +37,7 @@ class Rank:
     seconds: float = 0.0  # of a sleep; of a stop, after which it is continued, if it is not for ever
     collective: str = "add_up"
     timeout_s: float = 30.0
+    num_runs: int = 1  # one after the other, in one process
     facts: dict[str, str] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)  # of its environment
 
@@ -162,11 +163,12 @@ def _be(rank: Rank) -> None:
     """Be that process; does not come back."""
     status = 70
     try:
-        with joined(read_world(), timeout_s=rank.timeout_s, facts=rank.facts) as group:
-            group.wait_for_all()
-            group.reach("at work")
-            _do(rank)
-            use_collective(group, rank.collective)
+        for _ in range(rank.num_runs):
+            with joined(read_world(), timeout_s=rank.timeout_s, facts=rank.facts) as group:
+                group.wait_for_all()
+                group.reach("at work")
+                _do(rank)
+                use_collective(group, rank.collective)
         status = 0
     except RecmillError as error:
         status = error.exit_status
