@@ -91,13 +91,7 @@ MAY_IMPORT["cli"] = set(MAY_IMPORT) - {"__main__", "__init__"}
 # Heavy packages and the only places that may import them.
 GUESTS = {
     "torch": (
-        "world.py",
-        "peers.py",
-        "embeddings/",
-        "models/",
-        "training/",
-        "serve/",
-        "launch/torchrun.py",
+        *("world.py", "peers.py", "embeddings/", "models/", "training/", "serve/", "launch/torchrun.py"),
         "cli/doctor.py",
     ),
     "torchrec": ("embeddings/shard.py", "embeddings/shard_fused.py", "embeddings/shard_rows.py"),
