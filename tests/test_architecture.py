@@ -16,7 +16,7 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
     *("calibration", "errors", "files", "jit", "lock", "memory", "seeds", "metrics", "slices", "ranking"),
-    *("own_files", "regular", "run_stamp", "uncertainty", "verified", "world"),
+    *("own_files", "peers", "regular", "run_stamp", "uncertainty", "verified", "world"),
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
@@ -47,7 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "calibration": {"jit"},
     "ranking": {"settings", "errors", "jit", "seeds"},
     "cores": set(),
-    "world": {"cores", "errors"},
+    "peers": {"errors"},
+    "world": {"cores", "errors", "peers"},
     "observe": BASE,
     "data.batch": BASE,
     "data.text": BASE | {"settings"},
@@ -90,7 +91,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT["cli"] = set(MAY_IMPORT) - {"__main__", "__init__"}
 # Heavy packages and the only places that may import them.
 GUESTS = {
-    "torch": ("world.py", "embeddings/", "models/", "training/", "serve/", "launch/torchrun.py", "cli/doctor.py"),
+    "torch": (
+        *("world.py", "peers.py", "embeddings/", "models/", "training/", "serve/", "launch/torchrun.py"),
+        "cli/doctor.py",
+    ),
     "torchrec": ("embeddings/shard.py", "embeddings/shard_fused.py", "embeddings/shard_rows.py"),
     "fbgemm_gpu": (),
     "torchx": ("launch/torchx.py",),
@@ -102,7 +106,7 @@ GUESTS = {
     "tensorboard": ("observe/record.py",),
     "numba": (
         *("jit.py", "data/text/swar.py", "models/parts/tile.py", "models/parts/deal.py", "embeddings/stack.py"),
-        *("embeddings/local.py", "training/threads.py", "cli/doctor.py"),
+        *("embeddings/engine.py", "training/threads.py", "cli/doctor.py"),
     ),
     "llvmlite": ("data/text/swar.py", "models/parts/tile.py", "models/parts/deal.py", "embeddings/stack.py"),
     "rich": ("observe/console.py", "cli/"),

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from recmill.errors import RunError
+from recmill.files import write_manifest
 from recmill.run_stamp import (
+    facts_of_data,
     new_run_id,
     read_results,
     read_run_id,
@@ -88,3 +90,23 @@ def test_results_are_sealed_and_of_their_run(tmp_path: Path) -> None:
     write_run_settings(tmp_path, SETTINGS, new_run_id("", ""))
     with pytest.raises(RunError, match=r"results\.json is of another run"):
         read_results(tmp_path)
+
+
+def test_data_is_described_by_checksums_or_sizes_file_by_file(tmp_path: Path) -> None:
+    logs, prepared = tmp_path / "logs", tmp_path / "prepared"
+    for directory in (logs, prepared):
+        directory.mkdir()
+        (directory / "day_0").write_bytes(b"0\n" * 600)
+    write_manifest(prepared)
+    assert facts_of_data("data.dir", logs) == {"data.dir/day_0": "1,200 bytes"}
+    assert facts_of_data("data.dir", logs / "day_0") == {"data.dir/day_0": "1,200 bytes"}
+    before = facts_of_data("data.dir", prepared)
+    assert before["data.dir/day_0"].startswith("1,200 bytes with digest ")
+    (prepared / "manifest.json").unlink()
+    (prepared / "day_0").write_bytes(b"1\n" * 600)
+    write_manifest(prepared)
+    assert facts_of_data("data.dir", prepared) != before, "of the same size, and other rows"
+    for number in range(1001):
+        (logs / f"part_{number}").touch()
+    assert list(facts_of_data("data.dir", logs)) == ["data.dir"]
+    assert facts_of_data("data.dir", tmp_path / "nowhere") == {}

@@ -10,7 +10,8 @@ RecmillError                    caught by the command line, shown in one or two 
 └── FailureError                exit status 1: the work itself failed
     ├── NonFiniteLoss           training diverged; says where, and which state is still good
     ├── Interrupted             the run was asked to end, and has saved its state; 128 + the signal's number
-    └── PeerFailed              another process of the run has failed, and says why; this one ends with its status
+    ├── PeerFailed              another process of the run has failed, and says why; this one ends with its status
+    └── PeerLost                another process of the run did not come, has died, or does not answer
 """
 
 INTERRUPTED = 130  # the exit status after Ctrl-C, as of shells
@@ -71,3 +72,7 @@ class PeerFailed(FailureError):
     def __init__(self, exit_status: int) -> None:
         super().__init__("another process of the run has failed")
         self.exit_status = exit_status
+
+
+class PeerLost(FailureError):
+    """Another process of the run did not come, has died, or does not answer."""

@@ -40,6 +40,7 @@ _RESULTS = Table(
     others=ANYTHING,
 )
 _OPENING = "# recmill run"
+_MANY_FILES = 1000  # of data, beyond which they are compared as a whole
 _LINE = re.compile(r"# recmill run ([0-9a-f]{32}), settings ([0-9a-f]{32})\n\n")
 
 
@@ -59,12 +60,34 @@ def new_run_id(settings: str, data: str) -> str:
 def _describe_data(path: Path) -> str:
     """Checksums of prepared files, or names and sizes of others: what tells data of one day from that of the next."""
     try:
-        if has_manifest(path):
-            return repr(sorted(read_listing(path)["files"].items()))
-        files = [path] if path.is_file() else [each for each in path.iterdir() if each.is_file()]
-        return repr(sorted((each.name, each.stat().st_size) for each in files))
+        return repr(_files_of(path))
     except (OSError, RunError):  # whoever reads the data says what is wrong with it
         return ""
+
+
+def _files_of(path: Path) -> list[tuple[str, Any]]:
+    if has_manifest(path):
+        return sorted(read_listing(path)["files"].items())
+    files = [path] if path.is_file() else [each for each in path.iterdir() if each.is_file()]
+    return sorted((each.name, each.stat().st_size) for each in files)
+
+
+def facts_of_data(name: str, path: Path) -> dict[str, str]:
+    """The same by name and file, to be compared with what other processes of the run find there."""
+    try:
+        files = {file: facts for file, facts in _files_of(path) if not file.startswith(".")}
+    except (OSError, RunError):
+        return {}
+    if len(files) > _MANY_FILES:
+        return {name: f"{len(files):,} files with digest {_digest(repr(files))[:8]}"}
+    return {f"{name}/{file}": _describe_file(facts) for file, facts in files.items()}
+
+
+def _describe_file(facts: Any) -> str:
+    """The size of a file, and a digest of what a manifest says of it."""
+    if isinstance(facts, int):
+        return f"{facts:,} bytes"
+    return f"{facts.get('bytes', 0):,} bytes with digest {_digest(repr(sorted(facts.items())))[:8]}"
 
 
 def write_run_settings(run_dir: Path, settings: str, run_id: str) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recmill.cores import keep_to_own_cores
-from recmill.errors import ConfigError, PeerFailed, RecmillError
+from recmill.errors import INTERRUPTED, ConfigError, PeerFailed, RecmillError
+from recmill.peers import Facts, Peers, is_broken, meet
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +50,7 @@ DEFAULT_PORT = 29400
 PORTS_OF_JOBS = 10_000  # a job of Slurm takes one of so many, by its number
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl.h
 _SMALL_TENSOR = 1 << 18  # numbers: such tensors travel together, larger ones alone and without a copy
-TIMEOUT_S = 300.0  # how long one process waits for another before it takes it for lost
+TIMEOUT_S = 300.0  # how long one process waits for another, unless world.timeout_s says otherwise
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,15 @@ def _first_host(nodes: str) -> str:
 class Group:
     """The processes of a run, to add up and to hand round; of one process it does nothing, and costs nothing."""
 
-    def __init__(self, world: World = ALONE) -> None:
+    def __init__(self, world: World = ALONE, peers: Peers | None = None, timeout_s: float = TIMEOUT_S) -> None:
         self.world = world
+        self.timeout_s = timeout_s
+        self._peers = peers
+
+    def reach(self, stage: str) -> None:
+        """Note what this process has come to, for a message of one that waits for it."""
+        if self._peers:
+            self._peers.stage = stage
 
     @property
     def process_group(self) -> "ProcessGroup | None":
@@ -293,17 +302,21 @@ class Group:
 
 
 @contextmanager
-def joined(world: World, *, is_sharded: bool = True, timeout_s: float = TIMEOUT_S) -> Iterator[Group]:
-    """The group of all processes, for as long as the body runs; who is alone needs none, unless the tables do."""
+def joined(
+    world: World, *, is_sharded: bool = True, timeout_s: float = TIMEOUT_S, facts: Facts | None = None
+) -> Iterator[Group]:
+    """The group of all processes, for as long as the body runs; who is alone needs none, unless the tables do.
+
+    All have to come with the same facts. Where one is lost all others end with an error that names it.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         _end_with_parent()
     if world.size == 1 and not is_sharded:
-        yield Group(world)
+        yield Group(world, timeout_s=timeout_s)
         return
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import HashStore
-    from torch.distributed.rendezvous import rendezvous
 
     if world.device != "cpu":
         torch.cuda.set_device(world.device)
@@ -316,19 +329,50 @@ def joined(world: World, *, is_sharded: bool = True, timeout_s: float = TIMEOUT_
         MASTER_ADDR=world.address,
         MASTER_PORT=str(world.port),
     )
-    timeout = timedelta(seconds=timeout_s)
-    store: Any = HashStore()  # who is alone has nobody to meet, and needs no port
-    if world.size > 1:
-        # torchrun keeps its store when it starts processes again, with the addresses of those that died in it
-        shared, _, _ = next(rendezvous("env://", timeout=timeout))
-        store = dist.PrefixStore(f"attempt_{world.attempt}", shared)  # type: ignore[attr-defined]
-        keep_to_own_cores(store, world.local_rank, world.local_size)  # before the first thread of another kind
-    backend = "gloo" if world.device == "cpu" else "nccl"
-    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
+    peers = meet(world, facts or {}, timeout_s) if world.size > 1 else None
+    store: Any = peers.store if peers else HashStore()  # who is alone has nobody to meet, and needs no port
+    with _ending_together(peers):
+        if peers:
+            keep_to_own_cores(store, world.local_rank, world.local_size)  # before the first thread of another kind
+        backend = "gloo" if world.device == "cpu" else "nccl"
+        timeout = timedelta(seconds=timeout_s)
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
+        try:
+            yield Group(world, peers, timeout_s)
+        finally:
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _ending_together(peers: Peers | None) -> Iterator[None]:
+    """A body of several processes: an error of one is known to the others, and a broken connection is explained."""
     try:
-        yield Group(world)
+        yield
+    except BaseException as error:
+        if peers is None:
+            raise
+        if not is_broken(error):
+            peers.end(INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1))
+            raise
+        with _without_sigterm():
+            reason = peers.explain(error)
+            peers.end(reason.exit_status)
+        raise reason from error
+    if peers:
+        peers.end()
+
+
+@contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """A body that is not ended by who has started the processes and ends all when one has died; it takes seconds."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
     finally:
-        dist.destroy_process_group()
+        signal.signal(signal.SIGTERM, before)
 
 
 def leave(status: int) -> NoReturn:

@@ -28,6 +28,12 @@ def losses(run_dir: Path) -> list[tuple[int, float]]:
     return [(record["step"], record["loss"]) for record in records if record["kind"] == "train"]
 
 
+def record_keys(run_dir: Path) -> Counter[tuple[Any, ...]]:
+    """How often each kind of record of a step and a split is in the file."""
+    records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    return Counter((record["kind"], record["step"], record.get("split")) for record in records)
+
+
 def loss_difference(left_alone: Path, under_fire: Path) -> float:
     """The largest relative one; infinite if the runs have not recorded the same steps."""
     expected, actual = dict(losses(left_alone)), dict(losses(under_fire))
@@ -39,6 +45,7 @@ def loss_difference(left_alone: Path, under_fire: Path) -> float:
 def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
     """The figures of two runs of the same command."""
     expected, actual = (Counter(read_ledger(run_dir)["row"].tolist()) for run_dir in (left_alone, under_fire))
+    records = record_keys(under_fire)
     is_equal = (
         state_bytes(left_alone) == state_bytes(under_fire)
         and results_without_times(left_alone) == results_without_times(under_fire)
@@ -51,4 +58,7 @@ def compare(left_alone: Path, under_fire: Path) -> dict[str, float]:
         "rows": float(expected.total()),
         "rows_lost": float((expected - actual).total()),
         "rows_repeated": float((actual - expected).total()),
+        "records": float(records.total()),
+        "records_lost": float(len(record_keys(left_alone).keys() - records.keys())),
+        "records_repeated": float(records.total() - len(records)),
     }

@@ -45,6 +45,11 @@ def calm_threads(environment: MutableMapping[str, str]) -> None:
         environment["GOMP_SPINCOUNT"] = SPIN_COUNT
 
 
+def quiet_torch(environment: MutableMapping[str, str]) -> None:
+    """Leave it to our messages to say that a connection is lost: torch prints its own stack for each attempt."""
+    environment.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All verbs and their options."""
     parser = argparse.ArgumentParser(
@@ -63,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 2 for a user's mistake, 1 for a failure."""
     calm_threads(os.environ)
+    quiet_torch(os.environ)
     words = sys.argv[1:] if argv is None else list(argv)
     args = build_parser().parse_args(words, argparse.Namespace(words=words))
     try:

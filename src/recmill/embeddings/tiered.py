@@ -24,7 +24,7 @@ from recmill.embeddings.store.segment import SegmentFile
 from recmill.embeddings.store.stored import take_segments
 from recmill.embeddings.table import TableSpec
 from recmill.settings.optimizers import TableOptimizer
-from recmill.settings.store import Store
+from recmill.settings.run import TableStore
 
 _ASIDE_BYTES = 64 << 20  # of rows that an evaluation reads at a time
 _PORTION_BYTES = 16 << 20
@@ -34,10 +34,11 @@ class TieredTables(RowEngine):
     """Embedding tables of one dimension, some of whose rows are in memory."""
 
     def __init__(
-        self, specs: Sequence[TableSpec], dim: int, optimizer: TableOptimizer, store: Store, *, seed: int
+        self, specs: Sequence[TableSpec], dim: int, optimizer: TableOptimizer, store: TableStore, *, seed: int
     ) -> None:
         kind = StoreKind(tuple(specs), dim, optimizer, seed)
-        self.log, self.host = None, None
+        self.log: SegmentLog | None = None
+        self.host: HostRows | None = None
         if store.kind == "cached_ssd":
             self.log = SegmentLog(kind.layout, num_rows=kind.num_rows, store_key=kind.store_key)
         else:

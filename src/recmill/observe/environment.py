@@ -1,5 +1,6 @@
 """The machine and the software a result came from."""
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -61,6 +62,15 @@ def package_version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def source_version() -> str:
+    """The version of recmill with a digest of its source files, which may have been changed since."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    return f"{package_version('recmill')} (source {digest.hexdigest()[:8]})"
 
 
 def git_commit() -> str | None:

@@ -7,9 +7,9 @@ from recmill.errors import RunError
 from recmill.files import CONFIG, RESULTS
 from recmill.recipes.resolve import read_config_tree
 from recmill.run_stamp import read_results, read_run_settings
-from recmill.training.checkpoint.checkpoint import MODEL
 from recmill.training.checkpoint.identity import refuse_foreign_state
 from recmill.training.checkpoint.saved_state import is_run, open_state
+from recmill.training.checkpoint.snapshot import MODEL
 
 
 @dataclass(frozen=True)

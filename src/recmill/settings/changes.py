@@ -10,7 +10,8 @@ from recmill.settings.tree import Settings, Tree, flat_keys, value_at
 # What may differ when a run goes on: how long it runs and what it tells, never what it computes.
 # Rows that were read while bad ones ended the run are the same ones as while bad ones are skipped.
 CHANGEABLE_ON_RESUME = (
-    *("cadence.", "stop.", "sharding.", "store.", "device", "model.layers"),  # the last is a name, as a record
+    *("cadence.", "stop.", "sharding.", "store.", "world.", "device"),
+    "model.layers",  # a name, as a record
     *("data.dir", "data.reader_threads", "data.prefetch_batches", "data.bad_rows", "data.verify", "data.access"),
     *("data.max_bad_frac", "data.keep_values"),
 )
@@ -23,6 +24,12 @@ CHANGEABLE_ON_EVALUATION = (
     "data.bad_rows",
     "data.max_bad_frac",
     "threads",
+)
+
+# What may differ among the processes of one run: where each finds what all have, and how it goes about its share.
+MAY_DIFFER_AMONG_PROCESSES = (
+    *("world.", "threads", "device", "model.layers", "data.dir", "data.vocabulary", "data.verify", "data.access"),
+    *("data.reader_threads", "data.prefetch_batches", "data.keep_values"),
 )
 
 
@@ -46,6 +53,12 @@ def find_difference(saved: Settings, run: Settings) -> str | None:
         if old != new and not key.startswith(CHANGEABLE_ON_RESUME):
             return f"{key} is {new} in the one and {old} in the other"
     return None
+
+
+def common_settings(config: AnyConfig) -> dict[str, str]:
+    """The settings that all processes of a run have to have in common, as text by key."""
+    keys = (key for key in setting_keys(type(config)) if not key.startswith(MAY_DIFFER_AMONG_PROCESSES))
+    return {key: str(value_at(config, key)) for key in keys}
 
 
 def refuse_other_model(changes: Tree, split: str) -> None:

@@ -10,8 +10,7 @@ from recmill.settings.click_models import DlrmConfig, ModelConfig
 from recmill.settings.data import DataConfig
 from recmill.settings.encoding import Encoding
 from recmill.settings.optimizers import NO_AVERAGE, Average, DenseOptimizer, Precision, Schedule, TableOptimizer, Update
-from recmill.settings.run import Cadence, Device, Sharding, Stop, WarmStart
-from recmill.settings.store import Store
+from recmill.settings.run import Cadence, Device, Processes, Sharding, Stop, TableStore, WarmStart
 from recmill.settings.tree import Settings
 
 SEED = "Of first weights, shuffling and dropout."
@@ -52,8 +51,9 @@ class TrainConfig(Settings):
     schedule: Schedule = Field(default=Schedule(), description="Learning rates over the steps.")
     cadence: Cadence = Field(default=Cadence(), description="How often a run logs, evaluates and saves.")
     stop: Stop = Field(default=Stop(), description="When a run ends.")
-    store: Store = Field(default=Store(), description="Tables that are larger than memory.")
+    store: TableStore = Field(default=TableStore(), description="Tables that are larger than memory.")
     sharding: Sharding = Field(default=Sharding(), description="Tables over several processes.")
+    world: Processes = Field(default=Processes(), description="The processes of a run.")
     update: Update = Field(default=Update(), description="How a batch becomes an update.")
     loss: Loss = Field(default=Loss(), description="What is minimised.")
     average: Average = Field(default=Average(), description="The mean of the weights over later steps.")

@@ -1,15 +1,21 @@
 """When things happen in a run, when it is over, where its first values come from, and where its tables are."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from recmill.errors import ConfigError
 from recmill.settings.tree import Settings
 
 ShardKind = Literal["table_wise", "column_wise", "row_wise", "data_parallel"]
 Engine = Literal["auto", "local", "torchrec"]
 Device = Literal["auto", "cpu", "cuda"]
+StoreName = Literal["device_mem", "cached_host_mem", "cached_ssd"]
+_DEFAULT_BYTES = 1 << 30
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 class Cadence(Settings):
@@ -79,3 +85,66 @@ class Sharding(Settings):
     engine: Engine = Field(default="auto", description="What holds the tables: local kernels or TorchRec.")
     kind: Literal["auto"] | ShardKind = Field(default="auto", description="How tables are cut over processes.")
     by_table: Mapping[str, ShardKind] = Field(default={}, description="The kind of single tables, by name.")
+
+
+class Processes(Settings):
+    """How the processes of a run wait for each other."""
+
+    timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=10_000_000,
+        description="Seconds that a process waits for the others, when they meet and at every exchange.",
+    )
+
+
+def parse_size(name: str, text: str) -> int:
+    """The bytes of `512MiB`, `2G`, `1.5GiB` or a number of bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{name} {text!r} is not a size; write 2GiB, 512MiB or a number of bytes")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def resolve_bytes(given: object) -> object:
+    """`8GiB` as a number of bytes."""
+    return parse_size("store.cache_memory =", given) if isinstance(given, str) else given
+
+
+class TableStore(Settings):
+    """Where the rows of embedding tables are: all in memory, or the ones in use in memory and all in files.
+
+    device_mem        all in memory, where the kernels are
+    cached_host_mem   a cache of `cache_memory` over an array in the host's memory. On a CPU it saves no memory: it is
+                      of use to try a cache without a disk
+    cached_ssd        a cache of `cache_memory` over files
+    The result is the same to the last bit.
+    """
+
+    aliases: ClassVar[Mapping[str, str]] = {"type": "kind", "persistent_path": "dir"}
+    choice: ClassVar[str] = "kind"
+
+    kind: StoreName = Field(default="device_mem", description="Where rows are: in memory, or in a cache over a store.")
+    dir: str = Field(
+        default="", description="Of cached_ssd: the directory of its files; empty: `store` in the run directory."
+    )
+    cache_memory: Annotated[int, BeforeValidator(resolve_bytes)] = Field(
+        default=_DEFAULT_BYTES,
+        ge=1 << 12,
+        description="Bytes of rows that are kept in memory, as a number or as 8GiB; not of device_mem.",
+    )
+
+    def problems(self) -> Iterator[str]:
+        """What would do nothing."""
+        if self.dir and self.kind != "cached_ssd":
+            yield f"store.dir = {self.dir} does nothing for store.kind = {self.kind}; set store.kind=cached_ssd"
+        if not self.is_tiered and self.cache_memory != _DEFAULT_BYTES:
+            yield (
+                f"store.cache_memory = {self.cache_memory:,} does nothing for store.kind = device_mem, where all rows "
+                "are in memory; set store.kind=cached_ssd"
+            )
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether some rows may be out of memory."""
+        return self.kind != "device_mem"

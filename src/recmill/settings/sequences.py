@@ -9,7 +9,7 @@ from recmill.settings.clicks import DEVICE, SEED, THREADS, TOP_ALIASES, problems
 from recmill.settings.data import VERIFY_HELP, Verify
 from recmill.settings.optimizers import Average, DenseOptimizer, Schedule, TableOptimizer
 from recmill.settings.protocol import Protocol
-from recmill.settings.run import Cadence, Device, Sharding, Stop
+from recmill.settings.run import Cadence, Device, Processes, Sharding, Stop
 from recmill.settings.sequence_models import SequenceModelConfig
 from recmill.settings.tree import Renamed, Settings
 
@@ -125,6 +125,7 @@ class SequenceConfig(Settings):
         "has touched; without it they are weights like others, moved by [dense].",
     )
     sharding: Sharding = Field(default=Sharding(), description="Of those rows over several processes.")
+    world: Processes = Field(default=Processes(), description="The processes of a run.")
     dense: DenseOptimizer = Field(default=DenseOptimizer(kind="adam", lr=0.001), description="The layers' optimizer.")
     schedule: Schedule = Field(default=Schedule(), description="Learning rates over the steps.")
     average: Average = Field(default=Average(), description="The mean of the weights over later steps.")

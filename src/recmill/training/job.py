@@ -10,6 +10,9 @@ import torch
 
 from recmill.models.click.own import BuildLayers
 from recmill.observe.console import ProgressLine
+from recmill.observe.environment import source_version
+from recmill.run_stamp import facts_of_data
+from recmill.settings.changes import common_settings
 from recmill.settings.families import AnyConfig, FamilyName, family_of
 from recmill.settings.run import WarmStart
 from recmill.training.checkpoint.checkpoint import read_model
@@ -83,10 +86,16 @@ def run_job(
     """Train, evaluate on validation and test, write the run directory; what `results.json` holds."""
     run_dir, job, world = Path(run_dir), open_job(config, build_layers), read_own_world(config)
     warm_start: WarmStart = getattr(config, "warm_start", NO_WARM_START)
-    with joined(world, is_sharded=job.uses_torchrec(world)) as group, ExitStack() as stack:
+    is_sharded, facts = job.uses_torchrec(world), common_facts(config, run_dir, world) if world.size > 1 else {}
+    with (
+        joined(world, is_sharded=is_sharded, timeout_s=config.world.timeout_s, facts=facts) as group,
+        ExitStack() as stack,
+    ):
+        group.reach("reading checksums")
         with group.together():
             if world.local_rank == 0:  # one process reads all files of a machine; the others wait
                 job.verify()
+        group.reach("opening the data")
         with group.together():  # a mistake in the settings or the data leaves no directory behind
             stack.enter_context(job.opened(is_verified=True))
             job.refuse_unfit(world)
@@ -97,6 +106,7 @@ def run_job(
             if world.is_main:
                 stack.enter_context(opened_run_dir(run_dir, config, resume=resume, overwrite=overwrite))
                 job.keep_values(run_dir)
+        group.reach("building the model")
         with group.together():
             signals = Signals()
             task = job.build_task(group, signals, is_new=True, run_dir=run_dir)
@@ -107,6 +117,16 @@ def run_job(
         if warm_start.from_dir and not group.from_main(run.saver.checkpoint_dirs()):
             take_over(task.state, warm_start, group, run.tell)
         return run.finish(train(run, task), task)
+
+
+def common_facts(config: AnyConfig, run_dir: Path, world: World) -> dict[str, str]:
+    """What all processes of a run have to have in common: version, settings, data, and which run it is."""
+    facts = {"version": source_version(), **common_settings(config), "--run": run_dir.resolve().name}
+    facts["device"] = world.device.partition(":")[0]
+    for name in ("dir", "vocabulary"):
+        if path := getattr(config.data, name, ""):
+            facts |= facts_of_data(f"data.{name}", Path(path))
+    return facts
 
 
 @contextmanager

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from recmill.embeddings.piece import Piece
 from recmill.settings.clicks import TrainConfig
-from recmill.training.checkpoint.checkpoint import Snapshot, checkpoint_snapshot, finish, write_checkpoint, write_part
+from recmill.training.checkpoint.checkpoint import finish, write_checkpoint, write_part
 from recmill.training.checkpoint.saved_state import WHATS, SavedState
+from recmill.training.checkpoint.snapshot import Snapshot, checkpoint_snapshot
 from recmill.training.click.assemble import assemble
 from recmill.training.click.step import ClickState
 from recmill.training.progress import Progress

@@ -7,7 +7,8 @@ import torch
 from recmill.errors import RunError
 from recmill.files import write_manifest
 from recmill.settings.clicks import TrainConfig
-from recmill.training.checkpoint.checkpoint import COUNTERS, read_checkpoint, read_model, write_checkpoint, write_model
+from recmill.training.checkpoint.checkpoint import read_checkpoint, read_model, write_checkpoint, write_model
+from recmill.training.checkpoint.snapshot import COUNTERS
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import Inputs
 from recmill.training.click.task import ClickTask

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from recmill.errors import Interrupted, RunError
+from recmill.errors import FailureError, Interrupted, RunError
 from recmill.lock import LOCK, locked
+from recmill.training.checkpoint import checkpoint as checkpoint_module
 from recmill.training.checkpoint import saver as saver_module
-from recmill.training.checkpoint.checkpoint import Snapshot, State, checkpoint_snapshot, read_checkpoint, write_part
+from recmill.training.checkpoint.checkpoint import read_checkpoint, write_part
 from recmill.training.checkpoint.saver import Saver
+from recmill.training.checkpoint.snapshot import Patience, Snapshot, State, checkpoint_snapshot
 from recmill.training.click import task as click
 from recmill.training.click.assemble import assemble
 from recmill.training.click.step import take_step
@@ -193,3 +195,19 @@ def test_a_ledger_forgets_what_will_be_done_again(resolve: Resolve, tmp_path: Pa
     entries = read_ledger(tmp_path / "run")
     assert sorted(set(entries["step"].tolist())) == [1, 2, 3]
     assert len(entries) == 300
+
+
+def test_a_part_that_does_not_come_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Least of all where the run has failed, as when the process that would write it was killed."""
+    with pytest.raises(FailureError, match=r"part did not come within 0 s: the process that writes it is lost"):
+        Patience(0.05).await_file(tmp_path / "part")
+    monkeypatch.setattr(checkpoint_module, "_FAILED_S", 0.05)
+    patience, began = Patience(600), time.monotonic()
+    patience.run_failed()
+    with pytest.raises(FailureError, match="did not come"):
+        patience.await_file(tmp_path / "part")
+    assert time.monotonic() - began < 60
+    (tmp_path / "part").touch()
+    patience.await_file(tmp_path / "part")

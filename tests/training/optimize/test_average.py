@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from recmill.errors import ConfigError
 from recmill.settings.optimizers import Average
-from recmill.training.checkpoint.checkpoint import TRAINING, read_checkpoint, read_model, write_checkpoint, write_model
+from recmill.training.checkpoint.checkpoint import read_checkpoint, read_model, write_checkpoint, write_model
+from recmill.training.checkpoint.snapshot import TRAINING
 from recmill.training.click.assemble import assemble
 from recmill.training.click.evaluate import evaluate
 from recmill.training.click.inputs import Inputs

@@ -131,8 +131,8 @@ def test_a_run_killed_at_random_ends_with_the_same_bytes(chains_dir: Path, tmp_p
     seldom = ("stop.max_epochs=15", "cadence.evaluate_every_epochs=5.0", "cadence.log_every_steps=25")
     for assignment in (*TINY, *seldom, "cadence.save_every_steps=20", "tables.kind=adam", "loss.num_sampled=30"):
         words += ["--set", assignment]
-    assert train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0)) == 0
-    assert train_under_fire(words, tmp_path / "fire", num_kills=2, rng=random.Random(1)) == 2
+    assert train_under_fire(words, tmp_path / "alone", num_kills=0, rng=random.Random(0)).kills == 0
+    assert train_under_fire(words, tmp_path / "fire", num_kills=2, rng=random.Random(1)).kills == 2
     assert model_bytes(tmp_path / "alone") == model_bytes(tmp_path / "fire")
     expected, actual = (json.loads((tmp_path / run / "results.json").read_text()) for run in ("alone", "fire"))
     for name in ("step", "rows", "best", "validation", "test", "test_of_best"):

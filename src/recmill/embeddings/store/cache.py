@@ -23,7 +23,8 @@ from recmill.embeddings.store.residency import (
     FREE,
     NEVER,
     NO_PLACE,
-    Progress,
+    Numbering,
+    SlotProgress,
     announce,
     empty_residency,
     find_moved,
@@ -87,8 +88,10 @@ class Settling:
 
     number: int
     ids: NDArray[np.int64]
-    progress: Progress = field(default_factory=lambda: Progress(0, 0, 0, 0))
     waits: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.progress = SlotProgress(self.number, 0, 0, 0, 0)
 
     @property
     def is_done(self) -> bool:
@@ -114,7 +117,8 @@ class RowCache:
         self.residency = empty_residency(num_rows, self.num_slots)
         self.backing = backing
         self._bounds = bounds
-        self._table_of = np.repeat(np.arange(len(bounds.first_slot) - 1), np.diff(bounds.first_slot))
+        table_of = np.repeat(np.arange(len(bounds.first_slot) - 1), np.diff(bounds.first_slot))
+        self._numbering = Numbering(bounds.first_row, table_of)
         self._first_values = first_values
         self._free = np.arange(self.num_slots)[::-1].copy()
         self._num_free = self.num_slots
@@ -137,8 +141,8 @@ class RowCache:
         if self._gain > _MOST_GAIN:
             self.residency.heat[:] /= np.float32(self._gain)
             self._gain = 1.0
-        number, first_row = self._announced, self._bounds.first_row
-        self.num_soon += announce(ids, first_row, self._table_of, number, self._settled, self._gain, self.residency)
+        number = self._announced
+        self.num_soon += announce(ids, self._numbering, number, self._settled, self._gain, self.residency)
         return number
 
     def settle(self, batch: Settling) -> bool:
@@ -148,10 +152,9 @@ class RowCache:
         while not batch.is_done:
             missing = np.empty((min(self._num_free, batch.ids.size - batch.progress.entry), 3), np.int64)
             before = batch.progress
+            started = before._replace(num_free=self._num_free, num_missing=0)
             batch.progress = settle(
-                *(batch.ids, self._bounds.first_row, self._table_of, batch.number, self.residency),
-                *(self._free, missing, before._replace(num_free=self._num_free, num_missing=0)),
-                self.uses.distinct,
+                *(batch.ids, self._numbering, self.residency, self._free, missing, started), self.uses.distinct
             )
             self._num_free = batch.progress.num_free
             self.num_soon -= batch.progress.num_last_uses - before.num_last_uses
@@ -175,7 +178,7 @@ class RowCache:
     def translate(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         """The slots of the rows of a batch (B, S), and how many entries have none."""
         slots = np.empty(ids.shape, np.int64)
-        return slots, translate(ids, self._bounds.first_row, self._table_of, self.residency.where, slots)
+        return slots, translate(ids, self._numbering, self.residency.where, slots)
 
     def note_changes(self, slots: NDArray[np.int64], step: int) -> None:
         """These rows (B, S) have been changed by a step."""
@@ -183,7 +186,7 @@ class RowCache:
 
     def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of a batch (B, S) among those of all tables, −1 where there is no id."""
-        return np.where(ids >= 0, ids + self._bounds.first_row[self._table_of], -1)
+        return np.where(ids >= 0, ids + self._numbering.first_row[self._numbering.table_of], -1)
 
     def read_aside(self, rows: NDArray[np.int64]) -> Arena:
         """Distinct rows, wherever they are, without a change to the cache."""
@@ -225,9 +228,7 @@ class RowCache:
         """No row has ever been changed."""
         self.wait()
         self.backing.forget()
-        fresh = empty_residency(len(self.residency.where), self.num_slots)
-        for mine, empty in zip(self.residency, fresh, strict=True):
-            mine[:] = empty
+        self.residency = empty_residency(len(self.residency.where), self.num_slots)
         self._free[:] = np.arange(self.num_slots)[::-1]
         self._num_free, self._candidates, self.num_soon = self.num_slots, np.empty(0, np.int64), 0
         self._next_candidate, self._under_way = 0, []

@@ -19,6 +19,13 @@ FREE = -1  # of a slot: no row
 _SOON = 1e30  # above all numbers of uses
 
 
+class Numbering(NamedTuple):
+    """How rows of all tables are counted: those of the first table come first."""
+
+    first_row: NDArray[np.int64]  # (F + 1)
+    table_of: NDArray[np.int64]  # (S) the table that a column of ids belongs to
+
+
 class Residency(NamedTuple):
     """Where rows (R) are, what is known of their uses, and what is in the slots (C) of the cache."""
 
@@ -63,8 +70,7 @@ def _outside(place: int) -> int:
 @njit(nogil=True, cache=True)
 def announce(
     ids: NDArray[np.int64],
-    first_row: NDArray[np.int64],
-    table_of: NDArray[np.int64],
+    numbering: Numbering,
     number: int,
     handed_to: int,
     gain: float,
@@ -76,7 +82,7 @@ def announce(
         for slot in range(ids.shape[1]):
             if ids[i, slot] < 0:
                 continue
-            row = first_row[table_of[slot]] + ids[i, slot]
+            row = numbering.first_row[numbering.table_of[slot]] + ids[i, slot]
             if residency.latest_use[row] != number:
                 num_new += residency.latest_use[row] <= handed_to
                 residency.latest_use[row] = number
@@ -84,9 +90,10 @@ def announce(
     return num_new
 
 
-class Progress(NamedTuple):
+class SlotProgress(NamedTuple):
     """How far the rows of a batch have been given slots."""
 
+    number: int  # of the batch
     entry: int  # of the batch, counted through
     num_free: int
     num_missing: int
@@ -96,26 +103,24 @@ class Progress(NamedTuple):
 @njit(nogil=True, cache=True)
 def settle(
     ids: NDArray[np.int64],
-    first_row: NDArray[np.int64],
-    table_of: NDArray[np.int64],
-    number: int,
+    numbering: Numbering,
     residency: Residency,
     free: NDArray[np.int64],
     missing: NDArray[np.int64],
-    progress: Progress,
+    progress: SlotProgress,
     distinct: NDArray[np.int64],
-) -> Progress:
+) -> SlotProgress:
     """Give every row of a batch (B, S) a slot, until there is no free one left.
 
     The missing rows are noted as (slot, row, what `where` said): their numbers have to be brought. `distinct` counts
     the rows of each table.
     """
-    entry, num_free, num_missing, num_last_uses = progress
+    number, entry, num_free, num_missing, num_last_uses = progress
     width = ids.shape[1]
     while entry < ids.shape[0] * width:
         i, column = divmod(entry, width)
         if ids[i, column] >= 0:
-            row = first_row[table_of[column]] + ids[i, column]
+            row = numbering.first_row[numbering.table_of[column]] + ids[i, column]
             slot = residency.where[row]
             if slot < 0:
                 if num_free == 0:
@@ -130,17 +135,16 @@ def settle(
                 residency.slot_needed[slot] = -1
             if residency.slot_needed[slot] != number:
                 residency.slot_needed[slot] = number
-                distinct[table_of[column]] += 1
+                distinct[numbering.table_of[column]] += 1
                 num_last_uses += residency.latest_use[row] <= number
         entry += 1
-    return Progress(entry, num_free, num_missing, num_last_uses)
+    return SlotProgress(number, entry, num_free, num_missing, num_last_uses)
 
 
 @njit(nogil=True, parallel=True, cache=True)
 def translate(
     ids: NDArray[np.int64],
-    first_row: NDArray[np.int64],
-    table_of: NDArray[np.int64],
+    numbering: Numbering,
     where: NDArray[np.int64],
     out: NDArray[np.int64],
 ) -> int:
@@ -150,7 +154,7 @@ def translate(
         for column in range(ids.shape[1]):
             slot = np.int64(-1)
             if ids[i, column] >= 0:
-                slot = where[first_row[table_of[column]] + ids[i, column]]
+                slot = where[numbering.first_row[numbering.table_of[column]] + ids[i, column]]
                 num_missing += slot < 0
             out[i, column] = slot
     return num_missing

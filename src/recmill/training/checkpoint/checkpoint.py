@@ -7,185 +7,39 @@ that it can be written while training goes on, and a directory that was not fini
 import json
 import os
 import shutil
-import time
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-from recmill.embeddings.piece import HasPieces, Piece
-from recmill.embeddings.store.segment import SegmentFile
 from recmill.errors import FailureError, RunError
-from recmill.files import CHECKSUM, CONFIG, MANIFEST, checksum, read_manifest, replace_dir, write_atomic, write_listing
+from recmill.files import CHECKSUM, MANIFEST, checksum, read_manifest, replace_dir, write_atomic, write_listing
 from recmill.own_files import TEXT, MisfitError, OrNull, Table, number, read_own_json, whole
 from recmill.run_stamp import RUN
-from recmill.settings.tree import Settings, to_toml
 from recmill.training.checkpoint.open_tensors import fill_tensors, read_tensors
-from recmill.training.checkpoint.saved_rows import files_of_rows, link_files, listed_files
-from recmill.training.checkpoint.saved_tables import file_of, fill_tables, key_of
+from recmill.training.checkpoint.saved_rows import link_files, listed_files
+from recmill.training.checkpoint.saved_tables import fill_tables
+from recmill.training.checkpoint.snapshot import (
+    COUNTERS,
+    DENSE,
+    OPTIMIZER,
+    PROGRESS,
+    TRAINING,
+    Patience,
+    Snapshot,
+    State,
+    checkpoint_snapshot,
+    model_snapshot,
+)
 from recmill.training.checkpoint.tensor_file import write_tensors
-from recmill.training.optimize.average import WeightMean
-from recmill.training.optimize.precision import LossScale
 from recmill.training.progress import PROGRESS_SHAPE, Progress
-from recmill.world import ALONE, World
 
-DENSE = "dense.safetensors"
-OPTIMIZER = "optimizer.safetensors"
-PROGRESS = "progress.json"
-MODEL = "model"  # of a run directory: the weights that it has left behind
-
-COUNTERS = "counters.json"
-TRAINING = "training.safetensors"  # where the weights are a mean: those that training goes on from
 _LOSS_SCALE = Table(fields={"scale": number(0), "num_good": whole(), "num_skipped": whole()})
 _COUNTERS = Table(
     fields={"table_updates": whole(0, 1 << 48), "loss_scale": OrNull(of=_LOSS_SCALE), "averaged": whole(0, 1 << 48)},
     optional={"data": TEXT},
 )
-_LOST_S = 600.0  # how long the main process waits for the pieces of the others
-
-
-class State(Protocol):
-    """All that a step may change, and the settings it came from."""
-
-    @property
-    def config(self) -> Settings:
-        """All settings of the run."""
-
-    @property
-    def rows_hash(self) -> str:
-        """Of what its tables' rows stand for: columns and table sizes, or the items of a catalogue."""
-
-    @property
-    def data_hash(self) -> str:
-        """Of the data it is trained on, with which alone it can go on; empty if it is not bound to any."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The layers."""
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What moves them."""
-
-    @property
-    def tables(self) -> HasPieces | None:
-        """The embedding tables, if there are any beside the layers, with what moves them."""
-
-    @property
-    def loss_scale(self) -> LossScale | None:
-        """Of fp16."""
-
-    @property
-    def average(self) -> WeightMean | None:
-        """What is evaluated and left behind in place of the weights."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What one process has to write: tensors by file, and texts by file."""
-
-    kind: str
-    step: int
-    rows_hash: str
-    world: World
-    data_hash: str = ""
-    run_id: str = ""  # of the run that saves it, if it has one
-    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    linked: dict[str, SegmentFile] = field(default_factory=dict)  # finished files, which are not copied
-
-    @property
-    def num_bytes(self) -> int:
-        """Of all tensors."""
-        return sum(_num_bytes(group.values()) for group in self.tensors.values())
-
-    def copied(self, room: "Room") -> "Snapshot":
-        """The same, in memory of its own."""
-        tensors = {
-            file: {name: room.copy(f"{file}/{name}", tensor) for name, tensor in group.items()}
-            for file, group in self.tensors.items()
-        }
-        return replace(self, tensors=tensors)
-
-
-def _num_bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-class Room:
-    """Memory for one copied state at a time, used again for the next: new pages cost more than the copy itself."""
-
-    def __init__(self) -> None:
-        self._tensors: dict[str, Tensor] = {}
-
-    @property
-    def num_bytes(self) -> int:
-        """What it takes already."""
-        return _num_bytes(self._tensors.values())
-
-    def copy(self, name: str, tensor: Tensor) -> Tensor:
-        """The tensor's values in the place of that name."""
-        place = self._tensors.get(name)
-        if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
-            place = self._tensors[name] = torch.empty_like(tensor, device="cpu")
-        return place.copy_(tensor.detach())
-
-
-def model_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
-    """Weights alone: what scoring needs."""
-    snapshot = Snapshot("model", progress.step, state.rows_hash, world, state.data_hash)
-    if world.is_main:
-        snapshot.tensors[DENSE] = _layers_to_save(state)
-        snapshot.texts[CONFIG] = to_toml(state.config)
-    _add_pieces(snapshot, [piece for piece in _pieces_to_save(state) if piece.what == "weights"])
-    _add_files(snapshot, state)
-    return snapshot
-
-
-def checkpoint_snapshot(state: State, progress: Progress, world: World = ALONE) -> Snapshot:
-    """All that is needed to go on as if nothing had happened."""
-    snapshot = Snapshot("checkpoint", progress.step, state.rows_hash, world, state.data_hash)
-    if world.is_main:
-        snapshot.tensors[DENSE] = _layers_to_save(state)
-        snapshot.tensors[OPTIMIZER] = _optimizer_state(state)
-        snapshot.texts[COUNTERS] = json.dumps(_counters(state))
-        snapshot.texts[PROGRESS] = json.dumps(progress.to_json())
-        snapshot.texts[CONFIG] = to_toml(state.config)
-        if state.average and state.average.count:
-            snapshot.tensors[TRAINING] = state.average.training_weights()
-    _add_pieces(snapshot, _pieces_to_save(state))
-    _add_files(snapshot, state)
-    return snapshot
-
-
-def _add_pieces(snapshot: Snapshot, pieces: list[Piece]) -> None:
-    for piece in pieces:
-        file = file_of(piece.what, snapshot.world.rank, snapshot.world.size)
-        snapshot.tensors.setdefault(file, {})[key_of(piece)] = piece.values
-
-
-def _add_files(snapshot: Snapshot, state: State) -> None:
-    linked, texts = files_of_rows(state.tables)
-    snapshot.linked.update(linked)
-    snapshot.texts.update(texts)
-
-
-def _layers_to_save(state: State) -> dict[str, Tensor]:
-    """Parameters, and what batch norm has measured: their mean if there is one, as scoring needs it."""
-    means = state.average.layers if state.average and state.average.count else {}
-    return {**state.model.state_dict(), **means}
-
-
-def _pieces_to_save(state: State) -> list[Piece]:
-    pieces = state.tables.pieces_to_save() if state.tables else []
-    if state.average is None or not state.average.count:
-        return pieces
-    means = state.average.tables
-    return [replace(piece, values=means[piece.table]) if piece.what == "weights" else piece for piece in pieces]
 
 
 def write_part(snapshot: Snapshot, scratch: Path) -> None:
@@ -213,14 +67,14 @@ def give_up_part(snapshot: Snapshot, scratch: Path, error: Exception) -> None:
     if snapshot.world.is_main:
         for rank in range(1, snapshot.world.size):  # who still writes would do so behind our back
             with suppress(FailureError):
-                _await_part(_part_path(scratch, rank))
+                _await_part(_part_path(scratch, rank), snapshot.patience)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def finish(snapshot: Snapshot, scratch: Path, target: Path) -> None:
     """In the main process: when all have written their parts, make the directory exist."""
     paths = [_part_path(scratch, rank) for rank in range(snapshot.world.size)]
-    parts = [_await_part(path) for path in paths]
+    parts = [_await_part(path, snapshot.patience) for path in paths]
     listed = {name: facts for part in parts for name, facts in part["files"].items()}
     facts = {"kind": snapshot.kind, "step": snapshot.step, "rows": snapshot.rows_hash, "data": snapshot.data_hash}
     write_listing(scratch, listed, **facts, **({RUN: snapshot.run_id} if snapshot.run_id else {}))
@@ -256,12 +110,8 @@ def _part_path(scratch: Path, rank: int) -> Path:
     return scratch / f"part_{rank:05}.json"
 
 
-def _await_part(path: Path) -> dict[str, Any]:
-    began = time.monotonic()
-    while not path.is_file():
-        if time.monotonic() - began > _LOST_S:
-            raise FailureError(f"{path} did not come within {_LOST_S:.0f} s: the process that writes it is lost")
-        time.sleep(0.002)
+def _await_part(path: Path, patience: Patience) -> dict[str, Any]:
+    patience.await_file(path)
     part: dict[str, Any] = json.loads(path.read_text())
     if "error" in part:
         raise FailureError(f"another process could not write its part: {part['error']}")
@@ -345,23 +195,6 @@ def read_progress(directory: Path) -> Progress:
         return Progress.from_json(content, str(path))
     except MisfitError as error:
         raise RunError(f"{path} is damaged: {error}; restore it from a copy") from None
-
-
-def _counters(state: State) -> dict[str, Any]:
-    scale = state.loss_scale.to_json() if state.loss_scale else None
-    averaged = state.average.count if state.average else 0
-    return {
-        "table_updates": state.tables.num_updates if state.tables else 0,
-        "loss_scale": scale,
-        "averaged": averaged,
-        "data": state.data_hash,
-    }
-
-
-def _optimizer_state(state: State) -> dict[str, Tensor]:
-    names = [name for name, _ in state.model.named_parameters()]
-    kept: dict[int, dict[str, Tensor]] = state.optimizer.state_dict()["state"]
-    return {f"{names[i]}:{key}": value for i, values in kept.items() for key, value in values.items()}
 
 
 def _restore_optimizer(state: State, path: Path) -> None:

@@ -13,9 +13,9 @@ from recmill.embeddings.piece import What
 from recmill.errors import RunError
 from recmill.files import CONFIG, finished_dir, read_manifest, require_free_space, write_manifest
 from recmill.run_stamp import RUN
-from recmill.training.checkpoint.checkpoint import DENSE
 from recmill.training.checkpoint.saved_state import SavedState
 from recmill.training.checkpoint.saved_tables import STEMS, SavedTables, file_of
+from recmill.training.checkpoint.snapshot import DENSE
 from recmill.training.checkpoint.tensor_file import write_portions
 
 

@@ -14,18 +14,11 @@ from recmill.errors import RunError
 from recmill.files import CONFIG, MANIFEST, find_damage, has_own_checksum, read_listing
 from recmill.own_files import read_own_toml
 from recmill.run_stamp import read_run_settings
-from recmill.training.checkpoint.checkpoint import (
-    COUNTERS,
-    DENSE,
-    MODEL,
-    OPTIMIZER,
-    PROGRESS,
-    read_counters,
-    read_progress,
-)
+from recmill.training.checkpoint.checkpoint import read_counters, read_progress
 from recmill.training.checkpoint.open_tensors import open_tensors
 from recmill.training.checkpoint.saved_tables import STEMS, SavedPiece, SavedTables
 from recmill.training.checkpoint.saver import BEST, CHECKPOINTS
+from recmill.training.checkpoint.snapshot import COUNTERS, DENSE, MODEL, OPTIMIZER, PROGRESS
 from recmill.training.progress import Progress
 
 KINDS = ("checkpoint", "model")

@@ -14,20 +14,10 @@ from recmill.errors import FailureError, RunError
 from recmill.files import read_listing
 from recmill.memory import available_bytes
 from recmill.run_stamp import RUN, read_run_id
-from recmill.training.checkpoint.checkpoint import (
-    Room,
-    Snapshot,
-    State,
-    checkpoint_snapshot,
-    finish,
-    give_up_part,
-    model_snapshot,
-    read_checkpoint,
-    read_progress,
-    write_part,
-)
+from recmill.training.checkpoint.checkpoint import finish, give_up_part, read_checkpoint, read_progress, write_part
 from recmill.training.checkpoint.identity import refuse_foreign_state, refuse_misplaced
 from recmill.training.checkpoint.saved_rows import link_files
+from recmill.training.checkpoint.snapshot import Patience, Room, Snapshot, State, checkpoint_snapshot, model_snapshot
 from recmill.training.progress import Best, Progress
 from recmill.world import Group
 
@@ -48,6 +38,7 @@ class Saver:
         self._writer = ThreadPoolExecutor(1, "recmill-save")
         self._writing: Future[None] | None = None
         self._room = Room()
+        self._patience = Patience(group.timeout_s)
         self._saved_step: int | None = None
         self._complaint = ""  # about the checkpoint that was tried last
         self.run_id = read_run_id(run_dir)  # empty of an older run, until it goes on
@@ -58,6 +49,8 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._patience.run_failed()
         self._writer.shutdown(wait=True)
 
     def checkpoint_dirs(self) -> list[Path]:
@@ -157,7 +150,7 @@ class Saver:
             wait([self._writing])
 
     def _write(self, snapshot: Snapshot, scratch: Path, target: Path, progress: Progress) -> None:
-        snapshot = replace(snapshot, run_id=self.run_id)
+        snapshot = replace(snapshot, run_id=self.run_id, patience=self._patience)
         try:
             write_part(snapshot, scratch)
             if snapshot.world.is_main:

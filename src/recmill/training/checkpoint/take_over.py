@@ -12,9 +12,9 @@ from recmill.errors import ConfigError
 from recmill.files import read_manifest
 from recmill.settings.run import WarmStart
 from recmill.settings.tree import Settings
-from recmill.training.checkpoint.checkpoint import State
 from recmill.training.checkpoint.saved_state import WHATS, SavedState, open_state, value_in
 from recmill.training.checkpoint.saved_tables import portions_of
+from recmill.training.checkpoint.snapshot import State
 from recmill.training.checkpoint.warm_start import Shape, TableMatch, match_tables
 from recmill.world import Group
 

@@ -17,9 +17,10 @@ from recmill.observe.record import METRICS, Recorder, last_train_loss
 from recmill.run_stamp import new_run_id, write_results, write_run_settings
 from recmill.settings.families import AnyConfig
 from recmill.settings.tree import to_toml
-from recmill.training.checkpoint.checkpoint import MODEL, read_model
+from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.checkpoint.identity import refuse_foreign_state
 from recmill.training.checkpoint.saver import Saver
+from recmill.training.checkpoint.snapshot import MODEL
 from recmill.training.loop.health import find_warnings
 from recmill.training.loop.ledger import LEDGER, Ledger, forget_behind
 from recmill.training.loop.limits import limit_reached
@@ -166,6 +167,7 @@ class RunWriter:
         """One more step is done."""
         if self._world.is_main and self._latest.step == self._restored_step:
             (self.dir / RESULTS).unlink(missing_ok=True)  # those of an earlier end are not this run's any more
+        self._group.reach(f"after step {progress.step:,}")
         self._latest = progress
         if self._ledger and result.fingerprint:
             self._ledger.note(progress.step, result.fingerprint())

@@ -12,7 +12,7 @@ from recmill.data.batch import Position
 from recmill.settings.data import SplitName
 from recmill.settings.families import AnyConfig
 from recmill.settings.run import Cadence, Stop
-from recmill.training.checkpoint.checkpoint import State
+from recmill.training.checkpoint.snapshot import State
 from recmill.training.progress import Spent
 
 
