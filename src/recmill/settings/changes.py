@@ -12,7 +12,7 @@ from recmill.settings.tree import Settings, Tree, flat_keys, value_at
 CHANGEABLE_ON_RESUME = (
     *("cadence.", "stop.", "sharding.", "device", "model.layers"),  # the last is a name, as a record
     *("data.dir", "data.reader_threads", "data.prefetch_batches", "data.bad_rows", "data.verify", "data.access"),
-    *("data.max_bad_frac", "data.keep_values"),
+    *("data.max_bad_frac", "data.keep_values", "data.max_unpacked_bytes"),
 )
 # What may differ when a run is evaluated: on what, and how; never the model.
 CHANGEABLE_ON_EVALUATION = (
@@ -21,6 +21,7 @@ CHANGEABLE_ON_EVALUATION = (
     "data.max_{split}_",
     "data.bad_rows",
     "data.max_bad_frac",
+    "data.max_unpacked_bytes",
     "threads",
 )
 

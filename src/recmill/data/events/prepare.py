@@ -63,6 +63,7 @@ class EventJob:
     bad_rows: BadRowPolicy = "fail"
     max_bad_frac: float = MAX_BAD_FRAC
     part_bytes: int = _PART_BYTES
+    max_unpacked_bytes: int | None = None
     on_progress: OnProgress = field(default=say_nothing, repr=False, compare=False)
 
     @property
@@ -91,9 +92,13 @@ def _prepare(job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> Reco
         raise
 
 
+def _open(job: EventJob, paths: tuple[Path, ...]) -> tuple[EventSchema, list[Any]]:
+    return open_parts(paths, job.schemas, job.part_bytes, job.max_unpacked_bytes)
+
+
 def _plan_of(job: EventJob, paths: tuple[Path, ...], schema: EventSchema | None = None) -> Record:
     """What is done to which files; the schema that they fit is looked for, if it is not given."""
-    found = open_parts(paths, job.schemas, job.part_bytes)[0] if schema is None else schema
+    found = _open(job, paths)[0] if schema is None else schema
     return {
         "preset": job.preset,
         "schema": found.model_dump(mode="json", exclude_none=True),
@@ -109,7 +114,7 @@ class _Preparation:
 
     def __init__(self, job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> None:
         self._job = job
-        self._schema, self._parts = open_parts(paths, job.schemas, job.part_bytes)
+        self._schema, self._parts = _open(job, paths)
         self._roles = interactions.roles_of(self._schema, job.rules)
         self._plan = _plan_of(job, paths, self._schema)
         self._stages = Stages(job.work_dir, self._plan, jobs=job.jobs, overwrite=overwrite, on_progress=job.on_progress)

@@ -43,13 +43,14 @@ def sort_files(
     memory_bytes: int | None = None,
     part_bytes: int = PART_BYTES,
     overwrite: bool = False,
+    max_unpacked_bytes: int | None = None,
 ) -> SortedFiles:
     """Write all rows of the files in the order of a column into a directory that appears when it is complete.
 
     Equal values keep the order of the files. A line without a value, and one that is no row, stays behind the line
     above. `memory_bytes` is what sorting may fill; by default a quarter of the free memory.
     """
-    keys = KeyReader(schema, by)
+    keys = KeyReader(schema, by, max_unpacked_bytes=max_unpacked_bytes)
     _refuse_other_formats(paths, schema)
     refuse_occupied(out_dir, overwrite=overwrite, inputs=paths)
     num_bytes = sum(path.stat().st_size * (_PACKED if path.suffix in COMPRESSED else 1) for path in paths)
