@@ -175,12 +175,12 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
 def _sorted_rows(data: Path, schema: Schema, split: Tree, run_dir: Path) -> Iterator[tuple[Path, Choice]]:
     """The rows in the order of their times, in a directory that is gone when they are prepared."""
     from recmill.data.logs.opening import training_paths
-    from recmill.data.logs.sorting.sort import sort_files
+    from recmill.data.logs.sorting.sort import SortLimits, sort_files
 
     settings = rows_to_prepare(data, schema, {f"data.{key}": value for key, value in split.items()})
     run_dir.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=run_dir, prefix=".sorted-") as scratch:
-        room = settings.max_unpacked_bytes
-        found = sort_files(training_paths(settings), schema, Path(scratch) / "rows", max_unpacked_bytes=room)
+        limits = SortLimits(max_unpacked_bytes=settings.max_unpacked_bytes)
+        found = sort_files(training_paths(settings), schema, Path(scratch) / "rows", limits=limits)
         reason = f"the {found.num_rows:,} rows are not in the order of their times, and the last ones validate and test"
         yield Path(scratch) / "rows", Choice("prepare.sort", found.column, reason)

@@ -115,7 +115,7 @@ def sort(
 
     `by` names another column to sort by, a time or a number. `max_unpacked_bytes` is what a packed file may become.
     """
-    from recmill.data.logs.sorting.sort import sort_files
+    from recmill.data.logs.sorting.sort import SortLimits, sort_files
     from recmill.data.logs.split import find_rows
 
     given = [data] if isinstance(data, str | Path) else data
@@ -124,10 +124,8 @@ def sort(
         find_schema(schema) if isinstance(schema, str) else schema,
         Path(out),
         by=by,
-        memory_bytes=memory_bytes,
-        part_bytes=part_bytes,
+        limits=SortLimits(memory_bytes, part_bytes, max_unpacked_bytes),
         overwrite=overwrite,
-        max_unpacked_bytes=max_unpacked_bytes,
     )
 
 
