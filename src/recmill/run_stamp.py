@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recmill.errors import RunError
+from recmill.errors import RunError, UserError
 from recmill.files import CONFIG, RESULTS, STDIN, has_manifest, read_listing, write_atomic
 from recmill.own_files import (
     ANYTHING,
@@ -25,6 +25,7 @@ from recmill.own_files import (
     sealed,
     whole,
 )
+from recmill.sampled import sampled_digest
 
 RUN = "run"  # the id, in manifests and results
 _METRICS = Table(others=ANYTHING)
@@ -57,13 +58,13 @@ def new_run_id(settings: str, data: str) -> str:
 
 
 def _describe_data(path: Path) -> str:
-    """Checksums of prepared files, or names and sizes of others: what tells data of one day from that of the next."""
+    """Checksums of prepared files, or names and sampled digests of others, which tell one day's data from another's."""
     try:
         if has_manifest(path):
             return repr(sorted(read_listing(path)["files"].items()))
         files = [path] if path.is_file() else [each for each in path.iterdir() if each.is_file()]
-        return repr(sorted((each.name, each.stat().st_size) for each in files))
-    except (OSError, RunError):  # whoever reads the data says what is wrong with it
+        return repr(sorted((each.name, sampled_digest(each)) for each in files))
+    except (OSError, UserError):  # whoever reads the data says what is wrong with it
         return ""
 
 
