@@ -19,7 +19,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def identity(path: Path, **settings: object) -> str:
-    return identity_of_logs(DataConfig(dir=str(path), table_rows=(2,) * 26, **settings))  # type: ignore[arg-type]
+    return identity_of_logs(DataConfig(dir=str(path), table_rows=(2,) * 26, **settings))
 
 
 def test_files_that_are_moved_or_touched_are_the_same(log: Path, tmp_path: Path) -> None:
