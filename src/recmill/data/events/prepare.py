@@ -12,6 +12,7 @@ Each part of a stage leaves a record when it is done; a killed run goes on from 
 import platform
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,10 @@ from recmill.data.logs.bad_rows import refuse_many_bad
 from recmill.data.logs.text_file import Segment
 from recmill.data.prepared.checks import refuse_unlisted
 from recmill.data.prepared.manifest import SEQUENCES_FORMAT, prepared_kind
-from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing, was_finished
+from recmill.data.prepared.stages import OnProgress, Record, Stages, finished_before, say_nothing
 from recmill.errors import DataError
 from recmill.files import (
     MANIFEST,
-    has_manifest,
     is_of_recmill,
     read_listing,
     remove_scratch,
@@ -75,9 +75,9 @@ class EventJob:
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
     paths = find_event_files(job.data)
-    if not overwrite and has_manifest(job.out_dir) and was_finished(job.work_dir, _plan_of(job, paths)):
-        shutil.rmtree(job.work_dir, ignore_errors=True)
-        return read_listing(job.out_dir)
+    plan = partial(_plan_of, job, paths)
+    if not overwrite and (manifest := finished_before(job.out_dir, job.work_dir, plan)) is not None:
+        return manifest
     with taken_dir(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths):
         return _prepare(job, paths, overwrite=overwrite)
 
