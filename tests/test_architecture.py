@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seeds": {"jit"},
     "files": {"errors", "lock", "own_files"},
     "lock": {"errors"},
-    "own_files": {"errors"},
+    "own_files": {"errors", "regular"},
     "regular": {"errors"},
     "run_stamp": {"errors", "files", "own_files", "sampled"},
     "sampled": {"regular"},
