@@ -77,8 +77,6 @@ def prepare(
     from recmill.data.prepared.stages import say_nothing
 
     _refuse_other(store=(store, "npy", "parquet"), bad_rows=(bad_rows, "fail", "skip"))
-    if seed is not None and seed < 0:
-        raise ConfigError(f"seed = {seed} is rejected: it is 0 or more")
     settings = rows_to_prepare(data, schema, overrides)
     with closing(open_splits(settings)) as splits:
         job = PrepareJob(

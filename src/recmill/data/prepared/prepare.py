@@ -89,6 +89,8 @@ class PrepareJob:
     on_progress: OnProgress = field(default=say_nothing, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"seed = {self.seed} is rejected: it is 0 or more")
         if self.multi_hot is not None and self.store != "npy":
             raise ConfigError(
                 f"--multi-hot writes npz archives, and --format is {self.store}: leave one of them out "
