@@ -16,7 +16,7 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
     *("calibration", "errors", "files", "jit", "lock", "memory", "seeds", "metrics", "slices", "ranking"),
-    *("own_files", "peers", "regular", "run_stamp", "uncertainty", "verified", "world"),
+    *("own_files", "peers", "regular", "run_stamp", "sampled", "uncertainty", "verified", "world"),
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
@@ -24,6 +24,7 @@ DATA |= {"data.values"}
 TRAINING = {
     *("training.checkpoint", "training.optimize", "training.loop", "training.click", "training.sequence"),
     *("training.progress", "training.device", "training.threads", "training.footprint", "training.vocabulary"),
+    "training.raw_files",
 }
 ENDS = {"data.audit", "data.infer", "data.synthetic", "training.job"}  # what is built on, and not built with
 FAMILIES = {"training.click", "training.sequence"}
@@ -35,9 +36,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seeds": {"jit"},
     "files": {"errors", "lock", "own_files"},
     "lock": {"errors"},
-    "own_files": {"errors"},
+    "own_files": {"errors", "regular"},
     "regular": {"errors"},
-    "run_stamp": {"errors", "files", "own_files"},
+    "run_stamp": {"errors", "files", "own_files", "sampled"},
+    "sampled": {"regular"},
     "verified": {"errors", "files", "regular", "settings"},
     "settings": {"errors"},
     "metrics": {"jit", "weighted_metrics"},
@@ -72,10 +74,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.threads": set(),
     "training.checkpoint": BASE
     | DATA
-    | {"settings", "embeddings", "training.optimize", "training.progress", "training.vocabulary"},
+    | {"settings", "embeddings", "training.optimize", "training.progress", "training.vocabulary", "training.raw_files"},
     "training.optimize": BASE | {"settings", "embeddings"},
     "training.loop": BASE | DATA | {"settings", "observe", "training.checkpoint", "training.progress"},
     "training.footprint": {"errors"},
+    "training.raw_files": {"files", "sampled", "settings", "data.logs"},
     "training.vocabulary": {"errors", "files", "verified", "settings", "data.encode", "data.prepared"},
     "training.click": BASE | DATA | MODELS | {"settings", "embeddings", "data.synthetic"} | (TRAINING - FAMILIES),
     "training.sequence": BASE | DATA | MODELS | {"settings", "embeddings"} | (TRAINING - FAMILIES),

@@ -37,7 +37,7 @@ def test_what_is_no_file_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"own\.json is missing"):
         read_own_bytes(path)
     os.mkfifo(path)
-    with pytest.raises(RunError, match=r"own\.json is a pipe, and a file is expected"):
+    with pytest.raises(RunError, match=r"own\.json is a named pipe, and a file is expected"):
         read_own_bytes(path)
     for target, words in {"nowhere": "a link to nothing", "/dev/zero": "a device", ".": "a directory"}.items():
         path.unlink()

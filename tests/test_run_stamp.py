@@ -92,14 +92,17 @@ def test_results_are_sealed_and_of_their_run(tmp_path: Path) -> None:
         read_results(tmp_path)
 
 
-def test_data_is_described_by_checksums_or_sizes_file_by_file(tmp_path: Path) -> None:
+def test_data_is_described_by_checksums_or_samples_file_by_file(tmp_path: Path) -> None:
     logs, prepared = tmp_path / "logs", tmp_path / "prepared"
     for directory in (logs, prepared):
         directory.mkdir()
         (directory / "day_0").write_bytes(b"0\n" * 600)
     write_manifest(prepared)
-    assert facts_of_data("data.dir", logs) == {"data.dir/day_0": "1,200 bytes"}
-    assert facts_of_data("data.dir", logs / "day_0") == {"data.dir/day_0": "1,200 bytes"}
+    facts = facts_of_data("data.dir", logs)
+    assert facts["data.dir/day_0"].startswith("1,200 bytes with digest ")
+    assert facts_of_data("data.dir", logs / "day_0") == facts
+    (logs / "day_0").write_bytes(b"1\n" * 600)
+    assert facts_of_data("data.dir", logs) != facts
     before = facts_of_data("data.dir", prepared)
     assert before["data.dir/day_0"].startswith("1,200 bytes with digest ")
     (prepared / "manifest.json").unlink()

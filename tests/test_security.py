@@ -128,6 +128,6 @@ def test_a_file_that_unpacks_to_more_than_the_disk_has_is_rejected(
     path.write_bytes(packers[suffix](content))
     with open_plain(path) as scratch:
         assert scratch.tell() == len(content)
-    monkeypatch.setattr(text_file, "max_unpacked_bytes", lambda _scratch_dir: 10 << 20)
+    monkeypatch.setattr(text_file, "unpacking_room", lambda _scratch_dir: 10 << 20)
     with pytest.raises(DataError, match=r"rows.* unpacks to more than 10,485,760 bytes.*TMPDIR"):
         open_plain(path)

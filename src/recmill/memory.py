@@ -1,6 +1,8 @@
 """The process's memory."""
 
 import ctypes
+import resource
+import sys
 from pathlib import Path
 
 import psutil
@@ -25,8 +27,8 @@ def keep_freed_memory() -> None:
 
 
 def limit_bytes() -> int:
-    """The most that a process can ever have: memory and swap of the machine, or the limit of its control group."""
-    most = int(psutil.virtual_memory().total + psutil.swap_memory().total)
+    """The most that a process can ever have: memory and swap of the machine, or the limit of its group, or its own."""
+    most = min(int(psutil.virtual_memory().total + psutil.swap_memory().total), _address_space())
     for path in _GROUP_LIMITS:
         try:
             most = min(most, int(path.read_text()))
@@ -37,4 +39,12 @@ def limit_bytes() -> int:
 
 def available_bytes(num_procs: int = 1) -> int:
     """What one of so many processes of this machine may still fill."""
-    return int(psutil.virtual_memory().available) // num_procs
+    room = _address_space()
+    own = room if room == sys.maxsize else max(0, room - int(psutil.Process().memory_info().vms))
+    return min(int(psutil.virtual_memory().available) // num_procs, own)
+
+
+def _address_space() -> int:
+    """The limit of this process (`ulimit -v`)."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from recmill.errors import RunError, UserError
+from recmill.regular import other_kind
 
 MAX_BYTES = 1 << 30  # of a text file of ours; the largest list the files of many shards
 MAX_DEPTH = 32
 SEAL = "checksum"  # of a JSON file of ours, over all else in it
-_KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _WAY_OUT = "restore it from a copy"
 
 
@@ -40,9 +39,8 @@ def read_own_bytes(path: Path, *, max_bytes: int = MAX_BYTES, error: type[UserEr
         raise error(f"{path} cannot be read: {problem.strerror or problem}; {_WAY_OUT}") from None
     try:
         facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            found = _KINDS.get(stat.S_IFMT(facts.st_mode), "no file")
-            raise error(f"{path} is {found}, and a file is expected; {_WAY_OUT}")
+        if (kind := other_kind(facts)) is not None:
+            raise error(f"{path} is {kind}, and a file is expected; {_WAY_OUT}")
         if facts.st_size > max_bytes:
             raise error(f"{path} is damaged: it has {facts.st_size:,} bytes, more than any file of its kind")
         with open(descriptor, "rb", closefd=False) as file:

@@ -24,10 +24,16 @@ def require_regular(path: Path, way_out: str = "put the file back") -> os.stat_r
     except (OSError, ValueError) as error:  # a loop of links, or a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"{path} cannot be opened: {reason}; {way_out}") from None
-    if not stat.S_ISREG(found.st_mode):
-        kind = next((name for name, is_it in _OTHER_KINDS.items() if is_it(found.st_mode)), "something else")
+    if (kind := other_kind(found)) is not None:
         raise DataError(f"{path} is {kind}, not a file; {way_out}")
     return found
+
+
+def other_kind(found: os.stat_result) -> str | None:
+    """What something is that is no regular file, in words; None of a regular file."""
+    if stat.S_ISREG(found.st_mode):
+        return None
+    return next((name for name, is_it in _OTHER_KINDS.items() if is_it(found.st_mode)), "something else")
 
 
 def inside(directory: Path, name: object, way_out: str = "put the file back") -> Path:

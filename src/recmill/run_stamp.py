@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recmill.errors import RunError
+from recmill.errors import RunError, UserError
 from recmill.files import CONFIG, RESULTS, STDIN, has_manifest, read_listing, write_atomic
 from recmill.own_files import (
     ANYTHING,
@@ -25,6 +25,7 @@ from recmill.own_files import (
     sealed,
     whole,
 )
+from recmill.sampled import sampled_digest, size_of
 
 RUN = "run"  # the id, in manifests and results
 _METRICS = Table(others=ANYTHING)
@@ -58,10 +59,10 @@ def new_run_id(settings: str, data: str) -> str:
 
 
 def _describe_data(path: Path) -> str:
-    """Checksums of prepared files, or names and sizes of others: what tells data of one day from that of the next."""
+    """Checksums of prepared files, or names and sampled digests of others, which tell one day's data from another's."""
     try:
         return repr(_files_of(path))
-    except (OSError, RunError):  # whoever reads the data says what is wrong with it
+    except (OSError, UserError):  # whoever reads the data says what is wrong with it
         return ""
 
 
@@ -69,14 +70,14 @@ def _files_of(path: Path) -> list[tuple[str, Any]]:
     if has_manifest(path):
         return sorted(read_listing(path)["files"].items())
     files = [path] if path.is_file() else [each for each in path.iterdir() if each.is_file()]
-    return sorted((each.name, each.stat().st_size) for each in files)
+    return sorted((each.name, sampled_digest(each)) for each in files)
 
 
 def facts_of_data(name: str, path: Path) -> dict[str, str]:
     """The same by name and file, to be compared with what other processes of the run find there."""
     try:
         files = {file: facts for file, facts in _files_of(path) if not file.startswith(".")}
-    except (OSError, RunError):
+    except (OSError, UserError):
         return {}
     if len(files) > _MANY_FILES:
         return {name: f"{len(files):,} files with digest {_digest(repr(files))[:8]}"}
@@ -85,8 +86,8 @@ def facts_of_data(name: str, path: Path) -> dict[str, str]:
 
 def _describe_file(facts: Any) -> str:
     """The size of a file, and a digest of what a manifest says of it."""
-    if isinstance(facts, int):
-        return f"{facts:,} bytes"
+    if isinstance(facts, str):
+        return f"{size_of(facts):,} bytes with digest {facts.partition('.')[2][:8]}"
     return f"{facts.get('bytes', 0):,} bytes with digest {_digest(repr(sorted(facts.items())))[:8]}"
 
 

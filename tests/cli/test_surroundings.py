@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from recmill.cli.main import is_starved
+from tests.laws.faults import build_shim
 from tests.laws.forks import ForkServer
 
 TINY = ("--set", "data.global_batch=50", "--set", "data.eval_batch=50", "--set", "stop.max_steps=1")
@@ -83,6 +85,94 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(place), "HOME": "/nonexistent"}
         ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("limit_kib", [30_000, 200_000, 600_000, 1_300_000, 1_500_000])
+@pytest.mark.parametrize("verb", ["train demo --run", "prepare --out"])
+def test_little_address_space_is_said_before_anything_is_loaded(
+    verb: str, limit_kib: int, log: Path, tmp_path: Path
+) -> None:
+    """Below these limits libraries fail to load, abort, or wait for threads for ever."""
+    if verb.startswith("prepare") and limit_kib > 1_250_000:
+        pytest.skip("enough to prepare")
+    ended = shell(f"ulimit -v {limit_kib}; recmill {verb} {tmp_path / 'out'} --data {log}")
+    assert ended.returncode == 2, ended.stderr
+    assert "the address space of this process is limited to" in ended.stderr
+    assert "ulimit -v unlimited" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_little_address_space_does_not_concern_verbs_that_load_nothing() -> None:
+    assert shell("ulimit -v 100000; recmill recipes").returncode == 0
+
+
+def test_a_lack_of_memory_is_recognised_in_the_words_of_libraries() -> None:
+    assert is_starved(ImportError("libtorch_cpu.so: failed to map segment from shared object"))
+    assert is_starved(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"))
+    assert is_starved(RuntimeError("can't start new thread"))
+    consequence = ValueError("field 'target' is required for AnnAssign")
+    consequence.__context__ = MemoryError()
+    assert is_starved(consequence)
+    assert not is_starved(ValueError("no"))
+
+
+@pytest.mark.parametrize("place", ["/proc", "/dev/null"])
+def test_a_scratch_directory_that_cannot_be_written_is_no_obstacle(place: str, log: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "rows.gz"
+    packed.write_bytes(gzip.compress((log / "day_0").read_bytes()))
+    ended = shell(f"recmill split {packed} --parts 1 --rows 10 --out {tmp_path / 'out'}", TMPDIR=place)
+    assert ended.returncode == 0, ended.stderr
+
+
+FULL_FROM = """
+import errno, sys
+from recmill.cli.main import main
+from tests.laws.forks import Fault
+Fault(sys.argv[1], int(sys.argv[2]), "fail", errno.ENOSPC, is_lasting=True).arm()
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.parametrize("number", [4, 5])  # the first three look for a place
+def test_a_full_scratch_directory_is_explained(number: int, log: Path, tmp_path: Path) -> None:
+    """Whatever is the first that no longer fits; nothing is left behind."""
+    scratch, packed = tmp_path / "scratch", tmp_path / "packed"
+    for directory in (scratch, packed):
+        directory.mkdir()
+    for day in log.glob("day_*"):
+        (packed / f"{day.name}.gz").write_bytes(gzip.compress(day.read_bytes()))
+    words = ("prepare", "--data", packed, "--out", tmp_path / "out")
+    environment = {**os.environ, "TMPDIR": str(scratch), "LD_PRELOAD": str(build_shim(tmp_path))}
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_FROM, scratch, str(number), *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "No space left on device" in ended.stderr or str(scratch) in ended.stderr
+    assert "internal error" not in ended.stderr
+    assert not (tmp_path / "out").exists()
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_home_that_cannot_be_written_is_no_obstacle(log: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    odd = {"HOME": "/nonexistent", "XDG_CACHE_HOME": "/proc/nope"}
+    assert shell(f"recmill prepare --data {log} --out {rows}", **odd).returncode == 0
+    ended = shell(f"recmill train demo --data {rows} --run {tmp_path / 'run'} {' '.join(TINY)}", **odd)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("seed", ["-1", "18446744073709551616", "1" + "0" * 100])
+def test_seeds_at_their_limits_work_or_are_rejected(seed: str, log: Path, server: ForkServer, tmp_path: Path) -> None:
+    for words in (
+        ("prepare", "--data", log, "--out", tmp_path / "rows", "--seed", seed),
+        ("synth", "criteo", "--days", "1", "--rows", "50", "--out", tmp_path / "log", "--seed", seed),
+    ):
+        ended = server.run(*words)
+        assert ended.status == 0 or ended.is_rejected, ended.describe()
 
 
 def test_a_limit_of_file_sizes_is_explained(log: Path, tmp_path: Path) -> None:

@@ -156,7 +156,8 @@ def find_violations(kind: Kind, server: ForkServer, scratch: Path, seeds: Sequen
     """What went wrong in as many cases as there are seeds."""
     intact = [_used(use, kind.example, server, scratch)[1] for use in kind.uses]
     found = list[str]()
-    for seed in seeds:
+    for number, seed in enumerate(seeds):
+        tell_progress(f"damage, {kind.name}: {number:,} of {len(seeds):,} cases, {len(found)} violations", number)
         rng = random.Random(seed)
         harmed = scratch / "harmed"
         shutil.copytree(kind.example, harmed, symlinks=True)
@@ -169,6 +170,13 @@ def find_violations(kind: Kind, server: ForkServer, scratch: Path, seeds: Sequen
             found.append(f"{kind.name}, seed {seed}, {kind.uses[place].words[0]}: {name} {what}: {complaint}")
         shutil.rmtree(harmed)
     return found
+
+
+def tell_progress(line: str, number: int, every: int = 100) -> None:
+    """Add a line now and then to the file that RECMILL_PROGRESS names: pytest keeps what is printed to itself."""
+    if (place := os.environ.get("RECMILL_PROGRESS")) and number % every == 0:
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
 
 
 def _used(use: Use, directory: Path, server: ForkServer, scratch: Path, *, in_place: bool = False) -> tuple[Ended, str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.laws.damage import digest_of
+from tests.laws.damage import digest_of, tell_progress
 from tests.laws.forks import Ended, Fault, ForkServer
 
 WAYS = (
@@ -57,7 +57,8 @@ class FaultTrial:
 
     def violations(self, numbers: Sequence[int]) -> Iterator[str]:
         """What went wrong when these operations failed, in every way."""
-        for number in numbers:
+        for done, number in enumerate(numbers):
+            tell_progress(f"faults, {self._scenario.name}: {done:,} of {len(numbers):,} operations", done, every=10)
             for name, way in WAYS:
                 fault = Fault(str(self._place), number, way.how, way.error, way.is_lasting)
                 if complaint := self._try(fault):

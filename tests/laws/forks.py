@@ -23,6 +23,15 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 TIMEOUT_S = 20.0
+# What commands import late, and each fork would import anew: seconds for torch's compiler, which looks at every
+# conversion of layers, and half a second for pandas, which Arrow looks for.
+_LATE = (
+    *("torch._dynamo", "torch.distributed", "pyarrow", "pyarrow.parquet", "pandas"),
+    *("tensorboard.summary.writer.event_file_writer", "tensorboard.compat.proto.event_pb2"),
+    *("tensorboard.compat.proto.summary_pb2", "recmill.training.click.job", "recmill.training.sequence.job"),
+    *("recmill.training.checkpoint.saver", "recmill.serve.table_file", "recmill.serve.recommend"),
+    *("recmill.data.prepared.prepare", "recmill.data.values.values_file", "recmill.cli.show"),
+)
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,9 @@ def _load() -> None:
 
     for name in ("cli.main", "api.evaluate", "api.predict", "api.audit", "serve.click_model", "training.job"):
         import_module(f"recmill.{name}")
+    for name in _LATE:
+        with contextlib.suppress(ImportError):  # not all are installed everywhere
+            import_module(name)
     torch.set_num_threads(1)  # a pool of threads would not live on in a fork
 
 

@@ -45,6 +45,12 @@ class Workshop:
             run(*words, path)
         return path
 
+    def _warm_up(self, name: str, use: Use, example: Path) -> None:
+        """Have the server use an example once, so that no fork has to load kernels or compile them."""
+        out = self._scratch / name.replace(" ", "_").replace("--", "")
+        if not out.exists():
+            self._server.warm_up(*(word.format(dir=example, out=out) for word in use.words))
+
     def _log(self, seed: int) -> Path:
         words = ("synth", "criteo", "--rows", "1500", "--days", "3", "--seed", str(seed), "--out")
         return self._made(f"log_{seed}", *words)
@@ -73,7 +79,9 @@ class Workshop:
     def rows(self, *options: str) -> Kind:
         """Prepared rows, of which a run is trained, and which an audit looks at."""
         train = Use(("train", "demo", *_TINY, *_STOP, "--data", "{dir}", "--run", "{out}"), "{out}/model")
-        return Kind(" ".join(("rows", *options)), self._rows(1, *options), (train,), self._rows(2, *options))
+        example, name = self._rows(1, *options), " ".join(("rows", *options))
+        self._warm_up(f"{name} run".replace(",", ""), train, example)
+        return Kind(name, example, (train,), self._rows(2, *options))
 
     def vocabulary(self) -> Kind:
         """Prepared rows whose vocabulary encodes raw ones."""
@@ -85,6 +93,7 @@ class Workshop:
     def sequences(self) -> Kind:
         """Prepared sequences."""
         train = Use(("train", "sasrec", *_SEQUENCES, "--data", "{dir}", "--run", "{out}"), "{out}/model")
+        self._warm_up("sequences run", train, self._sequences(1))
         return Kind("sequences", self._sequences(1), (train,), self._sequences(2))
 
     def run(self) -> Kind:
@@ -95,6 +104,7 @@ class Workshop:
             Use(("evaluate", "{dir}", "--split", "test", "--json"), ""),
             Use(("predict", "{dir}", "--data", new_rows, "--out", "{out}.csv"), "{out}.csv"),
         )
+        self._warm_up("after evaluate of clicks", uses[1], self._run(1))
         return Kind("run", self._run(1), uses, self._run(2))
 
     def sequence_run(self) -> Kind:
@@ -104,6 +114,8 @@ class Workshop:
             Use(("evaluate", "{dir}", "--json"), ""),
             Use(("recommend", "{dir}", "--user", "5", "-k", "5"), ""),
         )
+        for use in uses[1:]:
+            self._warm_up(f"after {use.words[0]}", use, self._sequence_run(1))
         return Kind("sequence run", self._sequence_run(1), uses, self._sequence_run(2))
 
     def writing_run(self) -> Scenario:

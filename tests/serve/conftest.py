@@ -7,11 +7,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import recmill as rm
 from recmill.metrics import ClickMetrics
+from recmill.serve.click_model import ClickModel
 from recmill.settings.clicks import TrainConfig
 from recmill.training.job import run_job, trained_task
 
 TrainTiny = Callable[..., Path]
+
+
+def click_model(run_dir: Path) -> ClickModel:
+    model = rm.load(run_dir)
+    assert isinstance(model, ClickModel)
+    return model
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.api.data import rows_to_prepare
+from recmill.api.data import rows_to_prepare, unpacking_limit
 from recmill.errors import ConfigError
 from recmill.files import has_manifest
 from recmill.recipes.resolve import Overrides, Sources, overrides_tree, resolve, sources_of
@@ -49,7 +49,7 @@ def audit(
     [data], such as {"data.holdout_frac": 0.1}. Without either, and without `files`, patterns of training files, the
     last day tests and the others train. `schema` may be "auto", which infers one.
     """
-    from recmill.data.audit.audit import refuse_no_threads
+    from recmill.data.audit.audit import find_audit_input, refuse_no_threads
     from recmill.data.audit.report import Limits
     from recmill.memory import keep_freed_memory
 
@@ -74,7 +74,9 @@ def audit(
             raise ConfigError("--files and --test-files contradict the settings of a split; leave one of both out")
         report = _audit_splits(said, limits, num_threads, on_progress)
     else:
-        report = _audit_files(job, files, test_files, limits, num_threads, on_progress)
+        found = find_audit_input(job.data, files, test_files, job.schema, num_threads)
+        found = replace(found, max_unpacked_bytes=said.max_unpacked_bytes if said else None)
+        report = _audit_input(found, limits, on_progress)
     return replace(report, training_bad_rows=said.bad_rows if said else "fail", remarks=job.remarks)
 
 
@@ -99,8 +101,10 @@ def _find_job(data: str | Path | None, source: str | Path | None, overrides: Ove
     directory = Path(data)
     if has_manifest(directory):
         return _Job(directory, CRITEO)  # the manifest has its own
-    found, remarks = _find_schema(directory, INFER if is_auto and schema is None else schema)
-    if not overrides_tree(overrides, CLICK):
+    own = overrides_tree(overrides, CLICK)
+    given = INFER if is_auto and schema is None else schema
+    found, remarks = _find_schema(directory, given, unpacking_limit(own))
+    if not own:
         return _Job(directory, found, remarks=remarks)
     settings = rows_to_prepare(directory, found, overrides)
     has_split = settings.has_holdout or settings.is_by_time or bool(settings.train_files)
@@ -117,7 +121,7 @@ def _settings_of(sources: Sources) -> DataConfig:
     return config.data
 
 
-def _find_schema(data: Path, given: str | None) -> tuple[Schema, tuple[str, ...]]:
+def _find_schema(data: Path, given: str | None, max_unpacked_bytes: int | None) -> tuple[Schema, tuple[str, ...]]:
     """The schema that is given; else Criteo's for days and files of its columns, and an inferred one for others."""
     if given not in (None, INFER):
         return find_schema(str(given)), ()
@@ -128,9 +132,10 @@ def _find_schema(data: Path, given: str | None) -> tuple[Schema, tuple[str, ...]
     if given is None and (is_missing or has_days(data)):
         return CRITEO, ()
     paths = _paths(data)
-    if given is None and _is_criteo(paths[0]):
+    if given is None and _is_criteo(paths[0], max_unpacked_bytes):
         return CRITEO, ()
-    schema = schema_from_tree(tomllib.loads(infer_schema(paths, name=data.stem).text), "inferred schema")
+    text = infer_schema(paths, name=data.stem, max_unpacked_bytes=max_unpacked_bytes).text
+    schema = schema_from_tree(tomllib.loads(text), "inferred schema")
     shown = shlex.join(map(str, paths if len(paths) <= 3 else [*paths[:3], "…"]))
     told = "the columns were inferred; write them down, to look at them and to train with them: "
     return schema, (f"{told}`recmill schema infer {shown} --out schema.toml`",)
@@ -142,14 +147,14 @@ def _paths(data: Path) -> list[Path]:
     return training_paths(rows_to_prepare(data, "criteo", ()))
 
 
-def _is_criteo(path: Path) -> bool:
+def _is_criteo(path: Path, max_unpacked_bytes: int | None) -> bool:
     """Whether the first line has Criteo's columns; a file of another format has not."""
     from recmill.data.logs.formats import FORMATS, format_named
 
     if format_named(path) is not None:
         return False
     text = FORMATS[CRITEO.format]
-    with closing(text.open(path, CRITEO)) as log:
+    with closing(text.open(path, CRITEO, max_unpacked_bytes)) as log:
         return text.check_first(log.whole(), CRITEO) is None
 
 
@@ -172,19 +177,6 @@ def _audit_splits(
     with closing(open_splits(settings)) as splits:
         found = AuditInput(tuple(paths_of(settings)), (), settings.schema_of_rows, threads, splits)
         return _audit_input(found, limits, on_progress)
-
-
-def _audit_files(
-    job: _Job,
-    files: tuple[str, ...],
-    test_files: tuple[str, ...],
-    limits: "Limits",
-    threads: int,
-    on_progress: OnProgress | None,
-) -> "AuditReport":
-    from recmill.data.audit.audit import find_audit_input
-
-    return _audit_input(find_audit_input(job.data, files, test_files, job.schema, threads), limits, on_progress)
 
 
 def _audit_input(found: "AuditInput", limits: "Limits", on_progress: OnProgress | None) -> "AuditReport":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from recmill.api.data import prepare, rows_to_prepare
+from recmill.api.data import prepare, rows_to_prepare, unpacking_limit
 from recmill.data.logs.raw_format import AskedColumns
 from recmill.errors import ConfigError, DataError
 from recmill.files import ROWS, has_manifest
@@ -37,7 +37,7 @@ def chosen_sources(sources: Sources, run_dir: Path, asked: AskedColumns, tell: T
     if has_manifest(data):
         rows_dir, choices = data, list[Choice]()
     else:
-        schema = _find_schema(data, sources.schema, asked, tell)
+        schema = _find_schema(data, sources.schema, asked, tell, unpacking_limit(tree))
         try:
             rows_dir, choices = _prepare_rows(data, schema, run_dir, tree)
         except DataError:  # leave no directory that looks like a run
@@ -95,7 +95,9 @@ def _plain_options(sources: Sources) -> Tree:
     return nested({key: value for key, value in sources.options.items() if key.startswith("data.")})
 
 
-def _find_schema(data: Path, given: str | None, asked: AskedColumns, tell: Tell) -> Schema:
+def _find_schema(
+    data: Path, given: str | None, asked: AskedColumns, tell: Tell, max_unpacked_bytes: int | None
+) -> Schema:
     """The schema that is given, or one that is inferred from the files."""
     if given is not None:
         if asked.time or asked.ignored or asked.categories:
@@ -106,7 +108,7 @@ def _find_schema(data: Path, given: str | None, asked: AskedColumns, tell: Tell)
     from recmill.data.infer.schema import infer_schema
     from recmill.data.logs.infer import LABEL_NAMES
 
-    text = infer_schema(_paths(data), name=data.stem, asked=asked).text
+    text = infer_schema(_paths(data), name=data.stem, asked=asked, max_unpacked_bytes=max_unpacked_bytes).text
     schema = schema_from_tree(tomllib.loads(text), "inferred schema")
     for line in text.splitlines():
         tell(f"auto: {line}")
@@ -139,7 +141,8 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
 
     own = dict(tree.get("data", {}))
     bad_rows = own.pop("bad_rows", "fail")
-    num_rows = sum(open_log(path, schema).whole().estimate_rows() for path in _paths(data))
+    room = unpacking_limit(tree)
+    num_rows = sum(open_log(path, schema, room).whole().estimate_rows() for path in _paths(data))
     is_split = any(own.get(name) for name in _SAY_THE_SPLIT)
     frac, least, seed = holdout_frac(num_rows), min_count(num_rows), int(tree.get("seed", 0))
     out = run_dir / ROWS
@@ -172,11 +175,12 @@ def _prepare_rows(data: Path, schema: Schema, run_dir: Path, tree: Tree) -> tupl
 def _sorted_rows(data: Path, schema: Schema, split: Tree, run_dir: Path) -> Iterator[tuple[Path, Choice]]:
     """The rows in the order of their times, in a directory that is gone when they are prepared."""
     from recmill.data.logs.opening import training_paths
-    from recmill.data.logs.sorting.sort import sort_files
+    from recmill.data.logs.sorting.sort import SortLimits, sort_files
 
     settings = rows_to_prepare(data, schema, {f"data.{key}": value for key, value in split.items()})
     run_dir.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=run_dir, prefix=".sorted-") as scratch:
-        found = sort_files(training_paths(settings), schema, Path(scratch) / "rows")
+        limits = SortLimits(max_unpacked_bytes=settings.max_unpacked_bytes)
+        found = sort_files(training_paths(settings), schema, Path(scratch) / "rows", limits=limits)
         reason = f"the {found.num_rows:,} rows are not in the order of their times, and the last ones validate and test"
         yield Path(scratch) / "rows", Choice("prepare.sort", found.column, reason)

@@ -47,7 +47,7 @@ def calibrate(
     if kind == "none":
         remove_calibration(Path(run))
         return None
-    loaded = load_click_model(run, weights=weights, model=model)
+    loaded = load_click_model(run, weights=weights, model=model, is_own_data=True)
     scored = loaded.score_labelled(Path(loaded.config.data.dir), "validation", keeps_rows=True)
     before = scored.metrics.result()
     if not 0 < before.num_clicks < before.num_rows:

@@ -11,7 +11,7 @@ from recmill.recipes.resolve import Overrides, overrides_tree
 from recmill.settings.data import MAX_BAD_FRAC, BadRowPolicy, DataConfig
 from recmill.settings.families import CLICK
 from recmill.settings.schemas import find_schema
-from recmill.settings.tree import from_tree, layered
+from recmill.settings.tree import Tree, from_tree, layered
 
 if TYPE_CHECKING:
     from recmill.data.logs.sorting.sort import SortedFiles
@@ -109,12 +109,13 @@ def sort(
     memory_bytes: int | None = None,
     part_bytes: int = GIB,
     overwrite: bool = False,
+    max_unpacked_bytes: int | None = None,
 ) -> "SortedFiles":
     """Write the rows of files, or of directories or patterns of them, in the order of their times.
 
-    `by` names another column to sort by, a time or a number.
+    `by` names another column to sort by, a time or a number. `max_unpacked_bytes` is what a packed file may become.
     """
-    from recmill.data.logs.sorting.sort import sort_files
+    from recmill.data.logs.sorting.sort import SortLimits, sort_files
     from recmill.data.logs.split import find_rows
 
     given = [data] if isinstance(data, str | Path) else data
@@ -123,8 +124,7 @@ def sort(
         find_schema(schema) if isinstance(schema, str) else schema,
         Path(out),
         by=by,
-        memory_bytes=memory_bytes,
-        part_bytes=part_bytes,
+        limits=SortLimits(memory_bytes, part_bytes, max_unpacked_bytes),
         overwrite=overwrite,
     )
 
@@ -140,6 +140,13 @@ def _num_jobs(jobs: int | None) -> int:
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs {jobs}: it takes at least one thread")
     return jobs or len(os.sched_getaffinity(0))
+
+
+def unpacking_limit(settings: Tree) -> int | None:
+    """What packed files may become, for those who open them before all settings are known and checked."""
+    section = settings.get("data")
+    limit = section.get("max_unpacked_bytes") if isinstance(section, dict) else None
+    return limit if isinstance(limit, int) else None
 
 
 def rows_to_prepare(data: str | Path, schema: "str | Schema", overrides: Overrides) -> DataConfig:
@@ -163,13 +170,15 @@ def prepare_events(
     jobs: int | None = None,
     bad_rows: BadRowPolicy = "fail",
     max_bad_frac: float = MAX_BAD_FRAC,
+    max_unpacked_bytes: int | None = None,
     overwrite: bool = False,
     on_progress: "OnProgress | None" = None,
 ) -> "Record":
     """Turn events of users into sequences; the manifest of the directory that was written.
 
     `rules` are in place of the preset's: order, min_length, max_length, min_item_count, k_core, split, … `max_bad_frac`
-    is the share of lines that may be ignored with bad_rows = "skip".
+    is the share of lines that may be ignored with bad_rows = "skip". `max_unpacked_bytes` is what a packed file may
+    become in scratch space.
     """
     from recmill.data.events.prepare import EventJob
     from recmill.data.events.prepare import prepare_events as write_events
@@ -182,6 +191,8 @@ def prepare_events(
         raise ConfigError(f"--schema {schema}: preset {preset} knows its columns; set --preset events")
     if not 0 <= max_bad_frac <= 1:
         raise ConfigError(f"data.max_bad_frac = {max_bad_frac} is rejected: it is a share, 0 to 1")
+    if max_unpacked_bytes is not None and max_unpacked_bytes < 1:
+        raise ConfigError(f"data.max_unpacked_bytes = {max_unpacked_bytes} is rejected: it is at least 1")
     chosen = EVENT_PRESETS[preset]
     job = EventJob(
         Path(data),
@@ -192,6 +203,7 @@ def prepare_events(
         jobs=_num_jobs(jobs),
         bad_rows=bad_rows,
         max_bad_frac=max_bad_frac,
+        max_unpacked_bytes=max_unpacked_bytes,
         on_progress=on_progress or say_nothing,
     )
     return write_events(job, overwrite=overwrite)

@@ -29,6 +29,7 @@ from recmill.cli import (
     synth,
     train,
 )
+from recmill.cli.address_space import refuse_little_address_space
 from recmill.cli.files import sort, split
 from recmill.errors import ERROR_FILE, INTERRUPTED, PeerFailed, RecmillError, UserError
 
@@ -37,6 +38,8 @@ from recmill.errors import ERROR_FILE, INTERRUPTED, PeerFailed, RecmillError, Us
 # waited for: beside one busy process a step took ten times as long.
 SPIN_COUNT = "20000"
 _SHOWN = 200  # characters of a path in a message
+# of the loader of libraries, of the system, of torch, and of threads
+_STARVED = ("failed to map segment", "annot allocate memory", "can't allocate memory", "can't start new thread")
 
 
 def calm_threads(environment: MutableMapping[str, str]) -> None:
@@ -72,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     args = build_parser().parse_args(words, argparse.Namespace(words=words))
     try:
+        refuse_little_address_space(next((word for word in words if not word.startswith("-")), ""))
         return int(args.run_verb(args))
     except PeerFailed as error:
         return error.exit_status
@@ -95,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.debug:
             raise
+        if is_starved(error):
+            print(f"recmill: {explain_system(MemoryError())}", file=sys.stderr)
+            return UserError.exit_status
         print(f"recmill: {type(error).__name__}: {error}", file=sys.stderr)
         print(
             "recmill: internal error, please report it with the output of `recmill --debug` and the same words",
@@ -121,6 +128,15 @@ def explain_system(error: MemoryError | OSError) -> str:
     )
 
 
+def is_starved(error: BaseException | None) -> bool:
+    """Whether an error comes of a lack of memory, which libraries tell in words of their own."""
+    while error is not None:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in _STARVED):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def leave_error(error: RecmillError) -> None:
     """Write down what ended this process, if the one that started it wants to know."""
     if path := os.environ.get(ERROR_FILE):
@@ -143,6 +159,8 @@ def run() -> NoReturn:
     warnings.showwarning = show_warning
     write_any_character(sys.stdout)
     status = main()
+    if "WORLD_SIZE" not in os.environ:
+        sys.exit(status)
     from recmill.world import leave  # numpy behind it is not for those who ask for --help
 
     leave(status)

@@ -40,6 +40,16 @@ def add_bad_rows_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bad-rows", choices=("fail", "skip"), help="what to do with a line that cannot be a row")
 
 
+def add_unpacking_option(parser: argparse.ArgumentParser) -> None:
+    """What packed files may become, for verbs without --set."""
+    parser.add_argument(
+        "--max-unpacked-bytes",
+        type=int,
+        metavar="N",
+        help="what a packed file may become in scratch space (nine tenths of what is free)",
+    )
+
+
 def add_column_options(parser: argparse.ArgumentParser, preface: str) -> None:
     """What columns are, where a schema is inferred."""
     parser.add_argument("--time", metavar="COLUMN", help=f"{preface}the column of times (found by its values)")

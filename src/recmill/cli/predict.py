@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from recmill.cli.options import Verbs, add_layers_option, add_weights_options, import_layers
+from recmill.cli.options import Verbs, add_layers_option, add_unpacking_option, add_weights_options, import_layers
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -32,6 +32,7 @@ def add_parser(verbs: Verbs) -> None:
         default="fail",
         help="stop at a row that cannot be read, or give it no prediction and the reason (fail)",
     )
+    add_unpacking_option(parser)
     add_layers_option(parser)
     parser.set_defaults(run_verb=run)
 
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from recmill.serve.model import load_click_model
 
     model = load_click_model(args.run_dir, weights=args.weights, model=import_layers(args.layers))
+    if args.max_unpacked_bytes is not None:  # in place of what the run was trained with
+        model.config = model.config.with_({"data.max_unpacked_bytes": args.max_unpacked_bytes})
     paths = [given_path(path) for path in args.data]
     rows = paths[0] if len(paths) == 1 else paths
     written = model.write_predictions(

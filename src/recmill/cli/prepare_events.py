@@ -23,6 +23,10 @@ _CLICK_OPTIONS: dict[str, Any] = {
     "seed": None,
     "memory": "2GiB",
 }
+_SETTINGS: dict[str, tuple[Any, str]] = {  # of [data]
+    "max_bad_frac": (float, "a share, 0 to 1"),
+    "max_unpacked_bytes": (int, "a number of bytes"),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +54,7 @@ def is_wanted(args: argparse.Namespace) -> bool:
         for name, default in _CLICK_OPTIONS.items():
             if getattr(args, name) != default:
                 raise ConfigError(f"{_option(name)} does nothing for --preset {args.preset}; leave it out")
-        read_max_bad_frac(args.assignments, args.preset)
+        read_settings(args.assignments, args.preset)
         return True
     find_preset(args.preset)
     for name in EventRules.model_fields:
@@ -61,20 +65,20 @@ def is_wanted(args: argparse.Namespace) -> bool:
     return False
 
 
-def read_max_bad_frac(assignments: Sequence[str], preset: str) -> float:
-    """The one setting that matters for events, `data.max_bad_frac`; others are rejected."""
-    from recmill.settings.data import MAX_BAD_FRAC
-
-    value = MAX_BAD_FRAC
+def read_settings(assignments: Sequence[str], preset: str) -> dict[str, Any]:
+    """Those of the settings of [data] that matter for events, by their names there; others are rejected."""
+    found = dict[str, Any]()
     for assignment in assignments:
         key, _, text = assignment.partition("=")
-        if key.strip() != "data.max_bad_frac":
+        name = key.strip().removeprefix("data.")
+        if key.strip() != f"data.{name}" or name not in _SETTINGS:
             raise ConfigError(f"--set {key} does nothing for --preset {preset}; leave it out")
+        kind, told = _SETTINGS[name]
         try:
-            value = float(text)
+            found[name] = kind(text)
         except ValueError:
-            raise ConfigError(f"--set data.max_bad_frac={text}: it is a share, 0 to 1") from None
-    return value
+            raise ConfigError(f"--set data.{name}={text}: it is {told}") from None
+    return found
 
 
 def _option(name: str) -> str:
@@ -94,9 +98,9 @@ def run(args: argparse.Namespace, on_progress: "OnProgress") -> "Record":
         rules={name: getattr(args, name) for name in EventRules.model_fields if getattr(args, name) is not None},
         jobs=args.jobs,
         bad_rows=args.bad_rows,
-        max_bad_frac=read_max_bad_frac(args.assignments, args.preset),
         overwrite=args.overwrite,
         on_progress=on_progress,
+        **read_settings(args.assignments, args.preset),
     )
 
 

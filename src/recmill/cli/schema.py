@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recmill.cli.options import Verbs, add_column_options, asked_of
+from recmill.cli.options import Verbs, add_column_options, add_unpacking_option, asked_of
 
 if TYPE_CHECKING:
     from recmill.data.infer.schema import Inferred
@@ -31,6 +31,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="the .toml file to write; without it, print")
     parser.add_argument("--label", metavar="COLUMN", help="the column to predict")
     add_column_options(parser, "")
+    add_unpacking_option(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the .toml file if it is there")
     parser.set_defaults(run_verb=run_infer)
     parser = actions.add_parser("show", help="print a schema as it is understood")
@@ -51,7 +52,7 @@ def run_infer(args: argparse.Namespace) -> int:
         raise ConfigError(f"there is no directory {args.out.parent} to write {args.out.name} into")
     args.files = [given_path(path) for path in args.files]
     name = args.out.stem if args.out is not None else args.files[0].name.partition(".")[0]
-    found = infer_schema(args.files, name=name, asked=asked_of(args))
+    found = infer_schema(args.files, name=name, asked=asked_of(args), max_unpacked_bytes=args.max_unpacked_bytes)
     if args.out is None:
         print(found.text, end="")
         return 0

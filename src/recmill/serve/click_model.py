@@ -32,6 +32,7 @@ from recmill.settings.data import BadRowPolicy, RowsPart
 from recmill.training.checkpoint.checkpoint import read_model
 from recmill.training.click.assemble import assemble
 from recmill.training.click.inputs import refuse_other_rows
+from recmill.training.raw_files import identity_of_logs
 from recmill.training.vocabulary import identity_of_vocabulary
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class WrittenPredictions:
 
     num_rows: int
     num_bad: int
+
+
+def _identity_of_own_rows(config: TrainConfig) -> str:
+    return identity_of_rows(Path(config.data.dir)) or identity_of_logs(config.data)
 
 
 class ClickModel:
@@ -59,7 +64,7 @@ class ClickModel:
     ) -> None:
         self.config, self.weights = config, weights
         vocabulary = identity_of_vocabulary(config)  # rows of the tables stand for its values, and no others
-        rows = identity_of_rows(Path(config.data.dir)) if is_own_data else ""
+        rows = _identity_of_own_rows(config) if is_own_data else ""
         self._state = replace(assemble(config, build_layers), data_hash=f"{rows}/{vocabulary}")
         read_model(weights.directory, self._state)
         self._state.model.eval()

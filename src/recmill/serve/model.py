@@ -37,15 +37,22 @@ def load(
 
 
 def load_click_model(
-    path: str | Path, *, weights: str | Path = "best", model: "BuildLayers | None" = None
+    path: str | Path,
+    *,
+    weights: str | Path = "best",
+    model: "BuildLayers | None" = None,
+    is_own_data: bool = False,
 ) -> ClickModel:
-    """The click model of a run; a run of a sequence model is rejected with the verb to use."""
+    """The click model of a run; a run of a sequence model is rejected with the verb to use.
+
+    With `is_own_data` it is to look at the data that it was trained on, which has to be what it was.
+    """
     config, found = open_weights(Path(path), weights)
     if not isinstance(config, TrainConfig):
         raise RunError(
             f"{path} is a run of {config.model.kind}, which ranks items and predicts no clicks; use `recmill recommend`"
         )
-    return ClickModel(config, found, model)
+    return ClickModel(config, found, model, is_own_data=is_own_data)
 
 
 def load_sequence_model(

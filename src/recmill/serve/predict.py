@@ -93,7 +93,8 @@ class NewRowsReader:
         """The rows of all files, one behind the other."""
         for file in files:
             file.refuse_unknown(self.carry)
-            source = FORMATS[file.schema.format].open(file.path, file.schema)
+            max_unpacked_bytes = self.config.data.max_unpacked_bytes
+            source = FORMATS[file.schema.format].open(file.path, file.schema, max_unpacked_bytes)
             try:
                 yield from self.read_segment(file, source.whole())
             finally:

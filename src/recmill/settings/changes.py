@@ -13,7 +13,7 @@ CHANGEABLE_ON_RESUME = (
     *("cadence.", "stop.", "sharding.", "store.", "world.", "device"),
     "model.layers",  # a name, as a record
     *("data.dir", "data.reader_threads", "data.prefetch_batches", "data.bad_rows", "data.verify", "data.access"),
-    *("data.max_bad_frac", "data.keep_values"),
+    *("data.max_bad_frac", "data.keep_values", "data.max_unpacked_bytes"),
 )
 # What may differ when a run is evaluated: on what, and how; never the model.
 CHANGEABLE_ON_EVALUATION = (
@@ -23,6 +23,7 @@ CHANGEABLE_ON_EVALUATION = (
     "data.max_{split}_",
     "data.bad_rows",
     "data.max_bad_frac",
+    "data.max_unpacked_bytes",
     "threads",
 )
 

@@ -104,6 +104,12 @@ class DataConfig(Settings):
     )
     verify: Verify = Field(default="once", description=VERIFY_HELP)
     vocabulary: str = Field(default="", description="Directory of the vocabulary that encodes raw text.")
+    max_unpacked_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        description="What a packed file, or the rows of a Parquet file, may become in scratch space; no value: nine "
+        "tenths of what is free.",
+    )
     keep_values: int = Field(
         default=10_000, ge=0, description="Texts of each string column kept in values.parquet, to be shown; 0: none."
     )

@@ -29,10 +29,10 @@ class ShoutedText:
     def training_extent(self, data: DataConfig) -> int:
         return data.block_bytes
 
-    def open(self, path: Path, schema: Schema) -> Source:
+    def open(self, path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> Source:
         quiet = path.with_suffix(".quiet")
         quiet.write_bytes(path.read_bytes().lower())
-        return self._text.open(quiet, schema)
+        return self._text.open(quiet, schema, max_unpacked_bytes)
 
     def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
         return self._text.infer(paths, name=name, asked=asked)

@@ -12,7 +12,7 @@ import pytest
 
 from recmill.data.logs.opening import open_splits
 from recmill.data.logs.sorting import blocks
-from recmill.data.logs.sorting.sort import sort_files
+from recmill.data.logs.sorting.sort import SortLimits, sort_files
 from recmill.errors import ConfigError, DataError
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
@@ -82,7 +82,7 @@ def test_lines_are_sorted_stably_and_kept_byte_for_byte(seed: int, tmp_path: Pat
         paths.append(tmp_path / f"{i}.csv{('', '.gz')[i % 2]}")
         paths[-1].write_bytes(gzip.compress(text) if i % 2 else text)
     part_bytes = random.choice((120, 1000, 1 << 20))
-    found = sort_files(paths, schema, tmp_path / "out", memory_bytes=1, part_bytes=part_bytes)
+    found = sort_files(paths, schema, tmp_path / "out", limits=SortLimits(memory_bytes=1, part_bytes=part_bytes))
     assert _content(tmp_path / "out", header) == b"".join(_sorted(lines))
     assert found.num_rows == len(lines)
     assert found.num_keyless == sum(_key(line, "") == "" for line in lines)
@@ -109,13 +109,15 @@ def test_json_lines_and_parquet_are_sorted_as_text_is(seed: int, tmp_path: Path)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     json_lines = Schema(name="json", format="jsonl", columns=COLUMNS)
-    sort_files([path], json_lines, tmp_path / "json", memory_bytes=1, part_bytes=2000)
+    sort_files([path], json_lines, tmp_path / "json", limits=SortLimits(memory_bytes=1, part_bytes=2000))
     assert [json.loads(line) for line in _content(tmp_path / "json").splitlines()] == expected
     table = pa.Table.from_pylist(rows)
     table = table.set_column(2, "note", table.column("note").dictionary_encode())
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=70, compression="zstd")
     typed = Schema(name="typed", format="parquet", columns=COLUMNS)
-    found = sort_files([tmp_path / "rows.parquet"], typed, tmp_path / "parquet", memory_bytes=1, part_bytes=3000)
+    found = sort_files(
+        [tmp_path / "rows.parquet"], typed, tmp_path / "parquet", limits=SortLimits(memory_bytes=1, part_bytes=3000)
+    )
     parts = [pq.read_table(part) for part in sorted((tmp_path / "parquet").iterdir())]
     assert [row for part in parts for row in part.to_pylist()] == expected
     assert all(part.schema.equals(table.schema) for part in parts)
@@ -128,7 +130,7 @@ def test_a_sorted_directory_is_split_by_time(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"row_schema": TEXT, "holdout_frac": 0.2}
     with pytest.raises(DataError, match=r"recmill sort \S*rows.csv --schema \S+ --out \S*rows-sorted"):
         open_splits(DataConfig(dir=str(tmp_path / "rows.csv"), **settings))
-    sort_files([tmp_path / "rows.csv"], TEXT, tmp_path / "out", part_bytes=1000)
+    sort_files([tmp_path / "rows.csv"], TEXT, tmp_path / "out", limits=SortLimits(part_bytes=1000))
     splits = open_splits(DataConfig(dir=str(tmp_path / "out"), **settings))
     assert sum(segment.count_rows() for segment in splits.train) == len(lines) - round(len(lines) / 5)
     splits.close()

@@ -5,7 +5,7 @@ import shlex
 import time
 from pathlib import Path
 
-from recmill.cli.options import Verbs
+from recmill.cli.options import Verbs, add_unpacking_option
 from recmill.cli.sizes import read_size
 
 
@@ -21,6 +21,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="what it may use (a quarter of the free memory)")
     parser.add_argument("--part-size", default="1GiB", metavar="SIZE", help="the most bytes of a written file (1GiB)")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
+    add_unpacking_option(parser)
     parser.set_defaults(run_verb=run)
 
 
@@ -38,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
         memory_bytes=None if args.memory is None else read_size("--memory", args.memory),
         part_bytes=read_size("--part-size", args.part_size),
         overwrite=args.overwrite,
+        max_unpacked_bytes=args.max_unpacked_bytes,
     )
     seconds = time.perf_counter() - started_s
     files = "1 file" if done.num_files == 1 else f"{done.num_files:,} files"

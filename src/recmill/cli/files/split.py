@@ -4,7 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
-from recmill.cli.options import Verbs
+from recmill.cli.options import Verbs, add_unpacking_option
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -20,6 +20,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory, once the new one is complete")
+    add_unpacking_option(parser)
     parser.set_defaults(run_verb=run)
 
 
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         num_parts=args.parts,
         part_rows=args.rows,
         overwrite=args.overwrite,
+        max_unpacked_bytes=args.max_unpacked_bytes,
         schema=None if args.schema is None else find_schema(args.schema),
     )
     seconds = time.perf_counter() - started_s

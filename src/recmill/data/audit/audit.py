@@ -160,6 +160,7 @@ class AuditInput:
     schema: Schema
     threads: int = 2
     splits: Splits | None = None
+    max_unpacked_bytes: int | None = None
 
     def __post_init__(self) -> None:
         refuse_no_threads(self.threads)
@@ -250,7 +251,7 @@ def _segments(files: AuditInput) -> Generator[tuple[AuditedSplit, RawSource, Raw
         return
     splits: dict[AuditedSplit, tuple[Path, ...]] = {"train": files.train, "test": files.test}
     for split, path in ((split, path) for split, paths in splits.items() for path in paths):
-        with closing(open_log(path, files.schema)) as source:
+        with closing(open_log(path, files.schema, files.max_unpacked_bytes)) as source:
             yield split, source, source.whole()
 
 
@@ -268,7 +269,7 @@ def _read_files(
                 collector.look_at(rows, LOOK_BYTES // num_trained)
             line = source.line_number(rows.start)
             with (
-                closing(ChunkReader(files.schema)) as read,
+                closing(ChunkReader(files.schema, files.max_unpacked_bytes)) as read,
                 closing(read_parts(rows, read, pool, num_ahead=files.threads + 1)) as chunks,
             ):
                 for chunk in chunks:

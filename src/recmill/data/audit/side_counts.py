@@ -32,8 +32,8 @@ class ChunkReader:
     An open Parquet file has the columns of its own schema and no others, so that it is opened again for that.
     """
 
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
+    def __init__(self, schema: Schema, max_unpacked_bytes: int | None = None) -> None:
+        self.schema, self._max_unpacked_bytes = schema, max_unpacked_bytes
         self._others = dict[str, RawSource]()
         self._lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class ChunkReader:
             return read_raw(segment, schema).raw
         with self._lock:
             if purpose not in self._others:
-                self._others[purpose] = open_log(segment.source.path, schema)
+                self._others[purpose] = open_log(segment.source.path, schema, self._max_unpacked_bytes)
         whole = self._others[purpose].whole()
         return read_raw(whole.part(segment.start - whole.start, segment.stop - whole.start), schema).raw
 

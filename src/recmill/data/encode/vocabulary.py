@@ -14,7 +14,7 @@ import mmap
 import os
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from recmill.data.text.fields import ABSENT_CATEGORY, MISSING_CATEGORY
 from recmill.errors import DataError
 from recmill.files import checksum, write_atomic
 from recmill.jit import njit, uint64
+from recmill.own_files import ANYTHING, FLAG, TEXT, ListOf, MisfitError, Table, parse_json, read_own_text
 from recmill.regular import require_regular
 from recmill.settings.columns import Schema
 from recmill.settings.data import Verify
@@ -238,22 +239,24 @@ def _measure(words: NDArray[np.uint64], is_packed: bool) -> tuple[int, int]:
     return num_values, int(min(last_row, uint64(1 << 62)))
 
 
+# What the numbers of a column have to be is for `ColumnFacts.can_be` to say, which knows its neighbours.
+_COLUMN = Table(fields={each.name: ANYTHING for each in fields(ColumnFacts)})
+_CONTENT = Table(fields={"format": TEXT, "missing_is_zero": FLAG, "columns": ListOf(of=_COLUMN), "slots_sha256": TEXT})
+
+
 def _read_columns(path: Path) -> dict[str, Any]:
     """What `columns.json` says, if it can be true."""
     require_regular(path, "make one with `recmill prepare`")
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        if content["format"] != _FORMAT:
+        content: dict[str, Any] = parse_json(read_own_text(path, error=DataError))
+        if isinstance(content, dict) and content.get("format", _FORMAT) != _FORMAT:
             raise DataError(f"{path} is of format {content['format']!r}; this version reads {_FORMAT!r}")
-        columns = [ColumnFacts(**facts) for facts in content["columns"]]
-        stated, missing_is_zero = content["slots_sha256"], content["missing_is_zero"]
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); make one with `recmill prepare`") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is not a vocabulary: {error}; {PREPARE_ANEW}") from None
-    first_word, is_right = 0, isinstance(stated, str) and isinstance(missing_is_zero, bool)
-    for column in columns:
-        if not is_right or not column.can_be(first_word):
+        _CONTENT.check(content, "")
+    except MisfitError as problem:
+        raise DataError(f"{path} is not a vocabulary: {problem}; {PREPARE_ANEW}") from None
+    first_word = 0
+    for column in (ColumnFacts(**facts) for facts in content["columns"]):
+        if not column.can_be(first_word):
             raise DataError(f"{path} is damaged: what it says of column {column.name!r} cannot be; {PREPARE_ANEW}")
         first_word += column.num_words
     return content

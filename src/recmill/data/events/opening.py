@@ -15,7 +15,7 @@ _PARQUET_MARK = b"PAR1"
 
 
 def open_parts(
-    paths: tuple[Path, ...], schemas: tuple[EventSchema, ...], part_bytes: int
+    paths: tuple[Path, ...], schemas: tuple[EventSchema, ...], part_bytes: int, max_unpacked_bytes: int | None = None
 ) -> tuple[EventSchema, list[Any]]:
     """The schema that fits all files, and pieces of them in their order."""
     schemas = _of_format(paths, schemas)
@@ -23,7 +23,7 @@ def open_parts(
         return _open_parquet(paths, schemas[0])
     parts = list[Any]()
     for path in paths:
-        source = Source(path)
+        source = Source(path, max_unpacked_bytes)
         if not source.num_bytes:
             continue
         schema = choose_schema(source, schemas)

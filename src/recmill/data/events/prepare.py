@@ -12,6 +12,7 @@ Each part of a stage leaves a record when it is done; a killed run goes on from 
 import platform
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,10 @@ from recmill.data.logs.bad_rows import refuse_many_bad
 from recmill.data.logs.text_file import Segment
 from recmill.data.prepared.checks import refuse_unlisted
 from recmill.data.prepared.manifest import SEQUENCES_FORMAT, prepared_kind
-from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing, was_finished
+from recmill.data.prepared.stages import OnProgress, Record, Stages, finished_before, say_nothing
 from recmill.errors import DataError
 from recmill.files import (
     MANIFEST,
-    has_manifest,
     is_of_recmill,
     read_listing,
     remove_scratch,
@@ -63,6 +63,7 @@ class EventJob:
     bad_rows: BadRowPolicy = "fail"
     max_bad_frac: float = MAX_BAD_FRAC
     part_bytes: int = _PART_BYTES
+    max_unpacked_bytes: int | None = None
     on_progress: OnProgress = field(default=say_nothing, repr=False, compare=False)
 
     @property
@@ -74,9 +75,9 @@ class EventJob:
 def prepare_events(job: EventJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
     paths = find_event_files(job.data)
-    if not overwrite and has_manifest(job.out_dir) and was_finished(job.work_dir, _plan_of(job, paths)):
-        shutil.rmtree(job.work_dir, ignore_errors=True)
-        return read_listing(job.out_dir)
+    plan = partial(_plan_of, job, paths)
+    if not overwrite and (manifest := finished_before(job.out_dir, job.work_dir, plan)) is not None:
+        return manifest
     with taken_dir(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=paths):
         return _prepare(job, paths, overwrite=overwrite)
 
@@ -91,9 +92,13 @@ def _prepare(job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> Reco
         raise
 
 
+def _open(job: EventJob, paths: tuple[Path, ...]) -> tuple[EventSchema, list[Any]]:
+    return open_parts(paths, job.schemas, job.part_bytes, job.max_unpacked_bytes)
+
+
 def _plan_of(job: EventJob, paths: tuple[Path, ...], schema: EventSchema | None = None) -> Record:
     """What is done to which files; the schema that they fit is looked for, if it is not given."""
-    found = open_parts(paths, job.schemas, job.part_bytes)[0] if schema is None else schema
+    found = _open(job, paths)[0] if schema is None else schema
     return {
         "preset": job.preset,
         "schema": found.model_dump(mode="json", exclude_none=True),
@@ -109,7 +114,7 @@ class _Preparation:
 
     def __init__(self, job: EventJob, paths: tuple[Path, ...], *, overwrite: bool) -> None:
         self._job = job
-        self._schema, self._parts = open_parts(paths, job.schemas, job.part_bytes)
+        self._schema, self._parts = _open(job, paths)
         self._roles = interactions.roles_of(self._schema, job.rules)
         self._plan = _plan_of(job, paths, self._schema)
         self._stages = Stages(job.work_dir, self._plan, jobs=job.jobs, overwrite=overwrite, on_progress=job.on_progress)

@@ -26,20 +26,22 @@ class Inferred(NamedTuple):
     num_lines: int = 0
 
 
-def infer_schema(paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Inferred:
+def infer_schema(
+    paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED, max_unpacked_bytes: int | None = None
+) -> Inferred:
     """A first schema file for files of one format."""
     draft = FORMATS[format_of(paths)].infer(paths, name=name, asked=asked)
     if not draft.schema.fields_read:
         return Inferred(render(*draft))
     if not are_cheap_to_read(paths):
         return Inferred(render(*_with_notes(draft, "in the sample, and room for those to come")))
-    found = count_values(paths, draft.schema)
+    found = count_values(paths, draft.schema, max_unpacked_bytes)
     for _ in range(_MAX_TRIES):
         wider = _widened(draft, found.bad)
         if wider is draft:
             break
         draft = wider
-        found = count_values(paths, draft.schema)
+        found = count_values(paths, draft.schema, max_unpacked_bytes)
     return Inferred(render(*_with_sizes(draft, found, asked)), found.num_bad, found.num_lines)
 
 

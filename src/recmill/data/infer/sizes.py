@@ -87,14 +87,14 @@ def _is_packed(path: Path) -> bool:
     return path.suffix in COMPRESSED or path.suffix == ".parquet"
 
 
-def count_values(paths: Sequence[Path], schema: Schema) -> WholeFiles:
+def count_values(paths: Sequence[Path], schema: Schema, max_unpacked_bytes: int | None = None) -> WholeFiles:
     """Read all rows of the files once."""
     counted = [c for c in schema.of_role("category") if c.source is None]
     found = WholeFiles({column.name: ColumnValues(column) for column in counted})
     compile_reader(schema)
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         for path in paths:
-            with closing(open_log(path, schema)) as source:
+            with closing(open_log(path, schema, max_unpacked_bytes)) as source:
                 rows = source.whole()
                 line = source.line_number(rows.start)
                 with closing(read_chunks(rows, schema, pool, num_ahead=_NUM_THREADS + 1)) as chunks:

@@ -45,6 +45,7 @@ def cut_file(
     part_rows: int,
     overwrite: bool = False,
     schema: Schema | None = None,
+    max_unpacked_bytes: int | None = None,
 ) -> Cut:
     """Write the first `num_parts` × `part_rows` lines as day_0, day_1, … into a directory that appears when complete.
 
@@ -56,7 +57,7 @@ def cut_file(
         if value < 1:
             raise ConfigError(f"{option} {value} is rejected: it is 1 or more")
     refuse_occupied(out_dir, overwrite=overwrite, inputs=[path])
-    source = _open(path, schema)
+    source = _open(path, schema, max_unpacked_bytes)
     try:
         borders, num_lines = _find_borders(source, num_parts, part_rows)
         needed = num_parts * part_rows
@@ -78,13 +79,13 @@ def cut_file(
         source.close()
 
 
-def _open(path: Path, schema: Schema | None) -> Source:
+def _open(path: Path, schema: Schema | None, max_unpacked_bytes: int | None = None) -> Source:
     """The file; without a schema every newline ends a line, and the first line is one as any other."""
     if schema is None:
-        return Source(path)
+        return Source(path, max_unpacked_bytes)
     if schema.format == "parquet":
         raise ConfigError(f"schema {schema.name} is one of Parquet, and only text and JSON lines are cut by lines")
-    return open_source(path, schema)
+    return open_source(path, schema, max_unpacked_bytes)
 
 
 def _find_borders(source: Source, num_parts: int, part_rows: int) -> tuple[list[int], int]:

@@ -14,12 +14,12 @@ from recmill.settings.columns import Schema
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs begin a UTF-8 file with it
 
 
-def open_source(path: Path, schema: Schema) -> Source:
+def open_source(path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> Source:
     """A file whose rows begin behind the byte order mark and the header, if there are such.
 
     A file without a byte has no header. Blank lines at the end are no rows.
     """
-    source = Source(path)
+    source = Source(path, max_unpacked_bytes)
     if source.buffer[: len(_BYTE_ORDER_MARK)].tobytes() == _BYTE_ORDER_MARK:
         source.rows_start = len(_BYTE_ORDER_MARK)
     if schema.quoted:

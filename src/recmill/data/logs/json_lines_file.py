@@ -146,9 +146,9 @@ class JsonLinesFormat:
         """So many bytes."""
         return data.block_bytes
 
-    def open(self, path: Path, schema: Schema) -> Source:
+    def open(self, path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> Source:
         """The file, its first lines searched for the names of the columns."""
-        source = open_source(path, schema)
+        source = open_source(path, schema, max_unpacked_bytes)
         _refuse_other_names(source, schema)
         return source
 

@@ -21,14 +21,14 @@ from recmill.data.logs.split import (
     split_tail,
 )
 from recmill.data.logs.stdin_file import refuse_lost_input
-from recmill.data.logs.time_order import count_before, last_time
+from recmill.data.logs.time_order import KeyReader, count_before, last_time
 from recmill.errors import ConfigError, DataError
 from recmill.files import STDIN
 from recmill.settings.columns import Schema
 from recmill.settings.data import DataConfig
 
 
-def open_log(path: Path, schema: Schema) -> RawSource:
+def open_log(path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> RawSource:
     """A file of the format that the schema is for."""
     wanted, named = FORMATS[schema.format], format_named(path)
     if named not in (None, schema.format):
@@ -36,23 +36,23 @@ def open_log(path: Path, schema: Schema) -> RawSource:
             f"{path} is {FORMATS[named].title}, and schema {schema.name} is one of {wanted.title}; "
             f"`recmill schema infer {path} --out {path.stem}.toml` writes one that fits, to be given as --schema"
         )
-    return wanted.open(path, schema)
+    return wanted.open(path, schema, max_unpacked_bytes)
 
 
 def open_splits(data: DataConfig) -> Splits:
     """By day, by patterns, by the last lines or by time, as the settings say."""
     data_dir = Path(data.dir)
     refuse_lost_input(data_dir)
-    open_one = partial(open_log, schema=data.schema_of_rows)
+    open_one = partial(open_log, schema=data.schema_of_rows, max_unpacked_bytes=data.max_unpacked_bytes)
     if data.is_by_time:
         paths = training_paths(data)
         moment, told = _test_begin(data, paths)
-        num_before = count_before(paths, data.schema_of_rows, moment, _way_out(data))
+        num_before = count_before(paths, _times_of(data), moment, _way_out(data))
         return split_at([open_one(path).whole() for path in paths], num_before, told)
     if data.has_holdout:
         if data.schema_of_rows.of_role("time") and data.split != "order":
             way_out = f'{_way_out(data)}, or set data.split = "order" to cut them as they are'
-            count_before(training_paths(data), data.schema_of_rows, 0.0, way_out)
+            count_before(training_paths(data), _times_of(data), 0.0, way_out)
         segments = [open_one(path).whole() for path in training_paths(data)]
         return split_tail(segments, frac=data.holdout_frac, num_rows=data.holdout_rows, first_half=data.first_half)
     if data_dir.is_file() or is_pattern(data_dir):
@@ -82,12 +82,17 @@ def paths_of(data: DataConfig) -> list[Path]:
     return [*training_paths(data), *others]
 
 
+def _times_of(data: DataConfig) -> KeyReader:
+    """Reads the times of lines."""
+    return KeyReader(data.schema_of_rows, max_unpacked_bytes=data.max_unpacked_bytes)
+
+
 def _test_begin(data: DataConfig, paths: Sequence[Path]) -> tuple[float, str]:
     """The moment at which the test begins, in days since 1970; and the setting that says so, for messages."""
     if data.test_after_days is not None:
         return data.test_after_days, f"data.test_after = {data.test_after!r}"
     assert data.holdout_days is not None
-    last = last_time(paths, data.schema_of_rows, _way_out(data))
+    last = last_time(paths, _times_of(data), _way_out(data))
     told = f"data.holdout_days = {data.holdout_days}"
     if last == -inf:
         name = data.schema_of_rows.of_role("time")[0].name

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from recmill.data.logs.infer_parquet import infer_parquet
 from recmill.data.logs.raw_format import MAX_BAD_LINES, NOTHING_ASKED, AskedColumns, Draft, RawChunk
+from recmill.data.logs.text_file import too_large
 from recmill.data.text.cells import compile_cells, explain_cell, read_cells
 from recmill.data.text.fields import RawColumns
 from recmill.data.text.reference import BadRow
@@ -57,13 +58,15 @@ class DecodedRows(NamedTuple):
 class ParquetSource:
     """The rows of one file; may be shared by threads."""
 
-    def __init__(self, path: Path, schema: Schema) -> None:
+    def __init__(self, path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> None:
         from recmill.data.logs.parquet_rows import ParquetLog  # pyarrow is heavy
 
         self.path, self._schema = path, schema
         self._log = ParquetLog(path, schema)
         self.num_rows = self._log.num_rows
         self.row_bytes = 4 + 2 + 4 * schema.has_weight + 8 * len(schema.dense_names) + 8 * schema.num_slots
+        if max_unpacked_bytes is not None and self.num_rows * self.row_bytes > max_unpacked_bytes:
+            raise too_large(path, max_unpacked_bytes)
         self._locks = [threading.Lock() for _ in range(self._log.num_groups)]
         self._is_decoded = [False] * self._log.num_groups
         self._lock = threading.Lock()
@@ -228,9 +231,9 @@ class ParquetFormat:
         """So many rows."""
         return data.block_rows
 
-    def open(self, path: Path, schema: Schema) -> ParquetSource:
+    def open(self, path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> ParquetSource:
         """The file, with its columns checked against the schema."""
-        return ParquetSource(path, schema)
+        return ParquetSource(path, schema, max_unpacked_bytes)
 
     def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
         """A schema file guessed from the types and the first rows of the files."""

@@ -198,8 +198,11 @@ class RawFormat(Protocol[S_contra]):
     def training_extent(self, data: DataConfig) -> int:
         """The length of a block of a training stream, as the settings say."""
 
-    def open(self, path: Path, schema: Schema) -> RawSource:
-        """A file, checked against the schema as far as can be told without reading its rows."""
+    def open(self, path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> RawSource:
+        """A file, checked against the schema as far as can be told without reading its rows.
+
+        What is unpacked into scratch space has at most so many bytes.
+        """
 
     def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
         """A first schema for files like these, from a sample of them."""

@@ -39,15 +39,16 @@ class Source:
     """The bytes of one file, mapped into memory; `.gz`, `.zst` and `.bz2` are unpacked once into a scratch file.
 
     The scratch file has no name from the moment it is open, so that nothing stays behind, however the process ends.
-    It lies in the directory for temporary files (TMPDIR) and is as large as the unpacked text.
+    It lies in the directory for temporary files (TMPDIR) and is as large as the unpacked text, which may have at most
+    `max_unpacked_bytes`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, max_unpacked_bytes: int | None = None) -> None:
         self.path = path
         self.rows_start = 0  # whoever finds a header moves it
         self._breaks: QuoteIndex | None = None
         try:
-            with open_plain(path) as file:
+            with open_plain(path, max_unpacked_bytes) as file:
                 self.num_bytes = os.fstat(file.fileno()).st_size
                 # an empty file cannot be mapped
                 self._map = mmap.mmap(file.fileno(), self.num_bytes, prot=mmap.PROT_READ) if self.num_bytes else None
@@ -253,24 +254,28 @@ def read_head(path: Path, num_bytes: int) -> bytes:
     return head[: head.rfind(b"\n") + 1] if is_cut else head
 
 
-def open_plain(path: Path) -> IO[bytes]:
-    """The file itself, or a nameless scratch copy of what it unpacks to."""
+def open_plain(path: Path, max_unpacked_bytes: int | None = None) -> IO[bytes]:
+    """The file itself, or a nameless scratch copy of what it unpacks to: so many bytes, or what there is room for."""
     if path.suffix not in COMPRESSED:
         return path.open("rb")
     scratch_dir = Path(tempfile.gettempdir())
     require_free_space(scratch_dir, 3 * path.stat().st_size, f"unpacking {path}")
+    room = unpacking_room(scratch_dir)
+    limit = room if max_unpacked_bytes is None else min(room, max_unpacked_bytes)
     scratch = tempfile.TemporaryFile(dir=scratch_dir)  # noqa: SIM115 the caller closes it
     try:
         with path.open("rb") as packed:
             if path.stat().st_size == 0:
                 raise EOFError("it has no bytes")
-            _UNPACK[path.suffix](packed, _Limited(scratch, max_unpacked_bytes(scratch_dir)))  # type: ignore[arg-type]
+            _UNPACK[path.suffix](packed, _Limited(scratch, limit))  # type: ignore[arg-type]
         scratch.flush()
-    except _TooLarge as error:
+    except _TooLarge:
         scratch.close()
+        if limit == max_unpacked_bytes:
+            raise too_large(path, limit) from None
         raise DataError(
-            f"{path} unpacks to more than {error} bytes, all that {scratch_dir} has room for; unpack it where there is "
-            "more, or let the variable TMPDIR name such a place"
+            f"{path} unpacks to more than {limit:,} bytes, all that {scratch_dir} has room for; unpack it where there "
+            "is more, or let the variable TMPDIR name such a place"
         ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         scratch.close()
@@ -281,26 +286,34 @@ def open_plain(path: Path) -> IO[bytes]:
     return scratch
 
 
-def max_unpacked_bytes(scratch_dir: Path) -> int:
-    """What a packed file may become: a few bytes can stand for a disk full of them, which others need too."""
+def too_large(path: Path, max_unpacked_bytes: int) -> DataError:
+    """The complaint about a file that unpacks to more than the settings allow."""
+    return DataError(
+        f"{path} unpacks to more than data.max_unpacked_bytes = {max_unpacked_bytes:,}; if the file is what it should "
+        "be, allow more with --set data.max_unpacked_bytes=N (--max-unpacked-bytes N of verbs without --set)"
+    )
+
+
+def unpacking_room(scratch_dir: Path) -> int:
+    """What any packed file may become: a few bytes can stand for a disk full of them, which others need too."""
     return shutil.disk_usage(scratch_dir).free * 9 // 10
 
 
 class _TooLarge(Exception):
-    """More was unpacked than there is room for."""
+    """More was unpacked than is allowed."""
 
 
 class _Limited:
     """A file that takes so many bytes and no more."""
 
     def __init__(self, file: IO[bytes], max_bytes: int) -> None:
-        self._file, self._left, self._max_bytes = file, max_bytes, max_bytes
+        self._file, self._left = file, max_bytes
 
     def write(self, content: bytes) -> int:
         """Take some."""
         self._left -= len(content)
         if self._left < 0:
-            raise _TooLarge(f"{self._max_bytes:,}")
+            raise _TooLarge
         return self._file.write(content)
 
 

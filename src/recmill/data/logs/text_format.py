@@ -101,9 +101,9 @@ class TextFormat:
         """So many bytes."""
         return data.block_bytes
 
-    def open(self, path: Path, schema: Schema) -> Source:
+    def open(self, path: Path, schema: Schema, max_unpacked_bytes: int | None = None) -> Source:
         """The file; its rows begin behind the header, if there is one."""
-        return open_source(path, schema)
+        return open_source(path, schema, max_unpacked_bytes)
 
     def infer(self, paths: Sequence[Path], *, name: str, asked: AskedColumns = NOTHING_ASKED) -> Draft:
         """A schema file guessed from the first lines of the files."""

@@ -26,15 +26,16 @@ class KeyReader:
     A line without a key, and one that is no row, has that of the line above.
     """
 
-    def __init__(self, schema: Schema, column: str | None = None) -> None:
+    def __init__(self, schema: Schema, column: str | None = None, *, max_unpacked_bytes: int | None = None) -> None:
         self.column = _column_to_read(schema, column)
         self.num_keys = self.num_keyless = 0
         self.latest = -np.inf  # the key of the line above
         self._schema, self._format = _only(schema, self.column), FORMATS[schema.format]
+        self._max_unpacked_bytes = max_unpacked_bytes
 
     def open(self, path: Path) -> Any:
         """A source of segments that can be read."""
-        return self._format.open(path, self._schema)
+        return self._format.open(path, self._schema, self._max_unpacked_bytes)
 
     def read(self, segment: RawSegment) -> NDArray[np.float64]:
         """The keys of all lines of the next segment."""
@@ -48,12 +49,11 @@ class KeyReader:
         return keys
 
 
-def read_times(paths: Sequence[Path], schema: Schema, way_out: str) -> Iterator[NDArray[np.float64]]:
+def read_times(paths: Sequence[Path], reader: KeyReader, way_out: str) -> Iterator[NDArray[np.float64]]:
     """The times of all lines, in days since 1970, some at a time; complains about times out of order.
 
     A line without a time, and one that is no row, goes with the line above.
     """
-    reader = KeyReader(schema)
     for path in paths:
         with closing(reader.open(path)) as source:
             for part in source.whole().cut(_CHUNK_BYTES):
@@ -69,14 +69,14 @@ def read_times(paths: Sequence[Path], schema: Schema, way_out: str) -> Iterator[
                 yield days
 
 
-def count_before(paths: Sequence[Path], schema: Schema, days: float, way_out: str) -> int:
+def count_before(paths: Sequence[Path], reader: KeyReader, days: float, way_out: str) -> int:
     """How many lines of the files come before a moment, in days since 1970."""
-    return sum(int(np.count_nonzero(times < days)) for times in read_times(paths, schema, way_out))
+    return sum(int(np.count_nonzero(times < days)) for times in read_times(paths, reader, way_out))
 
 
-def last_time(paths: Sequence[Path], schema: Schema, way_out: str) -> float:
+def last_time(paths: Sequence[Path], reader: KeyReader, way_out: str) -> float:
     """The latest time of the files, in days since 1970; minus infinity if there is none."""
-    return max((float(times[-1]) for times in read_times(paths, schema, way_out) if len(times)), default=-np.inf)
+    return max((float(times[-1]) for times in read_times(paths, reader, way_out) if len(times)), default=-np.inf)
 
 
 def _column_to_read(schema: Schema, name: str | None) -> Column:

@@ -35,13 +35,13 @@ from recmill.data.prepared.directory import Facts, seal
 from recmill.data.prepared.manifest import VOCABULARY
 from recmill.data.prepared.npy import NpyLayout
 from recmill.data.prepared.sinks import NpySink, Output, ParquetSink, Shuffle, Sink
-from recmill.data.prepared.stages import OnProgress, Record, Stages, say_nothing, was_finished
+from recmill.data.prepared.stages import OnProgress, Record, Stages, finished_before, say_nothing
 from recmill.data.stream.block import LogReader, Reader
 from recmill.data.stream.multi_hot import MultiHotTables
 from recmill.data.stream.raw_reader import build_reader
 from recmill.data.values.known import collect_values
 from recmill.errors import BadRowError, ConfigError, DataError
-from recmill.files import VALUES, has_manifest, is_of_recmill, read_listing, require_free_space, taken_dir
+from recmill.files import VALUES, is_of_recmill, require_free_space, taken_dir
 from recmill.memory import keep_freed_memory
 from recmill.settings.columns import Schema
 from recmill.settings.data import MAX_BAD_FRAC, SPLIT_NAMES, BadRowPolicy, SplitName
@@ -89,6 +89,8 @@ class PrepareJob:
     on_progress: OnProgress = field(default=say_nothing, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"seed = {self.seed} is rejected: it is 0 or more")
         if self.multi_hot is not None and self.store != "npy":
             raise ConfigError(
                 f"--multi-hot writes npz archives, and --format is {self.store}: leave one of them out "
@@ -146,9 +148,8 @@ class PrepareJob:
 
 def prepare(job: PrepareJob, *, overwrite: bool = False) -> Record:
     """Do it; the manifest of the finished directory."""
-    if not overwrite and has_manifest(job.out_dir) and was_finished(job.work_dir, job.plan()):
-        shutil.rmtree(job.work_dir, ignore_errors=True)
-        return read_listing(job.out_dir)
+    if not overwrite and (manifest := finished_before(job.out_dir, job.work_dir, job.plan)) is not None:
+        return manifest
     with taken_dir(job.out_dir, overwrite=overwrite, is_ours=is_of_recmill, inputs=job.paths):
         return _prepare(job, overwrite=overwrite)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recmill.errors import DataError
-from recmill.files import write_atomic
+from recmill.files import has_manifest, read_listing, write_atomic
 
 Record = dict[str, Any]
 PLAN = "plan.json"
@@ -33,6 +33,14 @@ def was_finished(directory: Path, plan: Record) -> bool:
         and not (directory / "result").exists()
         and json.loads(path.read_text()) == json.loads(json.dumps(plan))
     )
+
+
+def finished_before(out_dir: Path, work_dir: Path, plan: Callable[[], Record]) -> Record | None:
+    """The manifest of a directory that this very work has finished; it was ended before it had cleaned up."""
+    if not has_manifest(out_dir) or not was_finished(work_dir, plan()):
+        return None
+    shutil.rmtree(work_dir, ignore_errors=True)
+    return read_listing(out_dir)
 
 
 class Stages:

@@ -34,6 +34,7 @@ from recmill.training.checkpoint.snapshot import (
 )
 from recmill.training.checkpoint.tensor_file import write_tensors
 from recmill.training.progress import PROGRESS_SHAPE, Progress
+from recmill.training.raw_files import difference_of_logs, is_of_logs
 
 _LOSS_SCALE = Table(fields={"scale": number(0), "num_good": whole(), "num_skipped": whole()})
 _COUNTERS = Table(
@@ -170,9 +171,15 @@ def _refuse_other_rows(directory: Path, manifest: dict[str, Any], state: State) 
 
 
 def _refuse_other_data(directory: Path, recorded: object, state: State) -> None:
-    """Complain about prepared data that is not what it was; older versions, and runs on logs, record nothing of it."""
+    """Complain about data that is not what it was; older versions record nothing of it, or not of logs."""
     for was, now in zip(str(recorded or "").split("/"), state.data_hash.split("/"), strict=False):
-        if was and now and was != now:
+        if is_of_logs(was) and is_of_logs(now):
+            if difference := difference_of_logs(was, now):
+                raise RunError(
+                    f"{directory} was trained on other files than there are now: {difference}; put the files back, "
+                    "name their place with --data DIR, or train anew"
+                )
+        elif was and now and was != now:
             raise RunError(
                 f"{directory} was trained on other prepared data than there is now (identity {was[:16]} then, "
                 f"{now[:16]} now); put that data back, name its place with --data DIR, or train anew"

@@ -25,6 +25,7 @@ from recmill.files import VALUES, has_manifest
 from recmill.settings.clicks import TrainConfig
 from recmill.settings.columns import Schema
 from recmill.settings.data import SPLIT_NAMES, DataConfig, SplitName
+from recmill.training.raw_files import identity_of_logs
 from recmill.training.vocabulary import find_vocabulary, identity_of_vocabulary
 from recmill.verified import read_verified
 
@@ -34,8 +35,6 @@ _SURELY_MORE = 4  # an estimate is not wrong by that factor
 
 class RawRows:
     """The rows of the files that the settings name, encoded as they are read."""
-
-    identity = ""  # logs may grow, and are read as they are
 
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
@@ -51,6 +50,7 @@ class RawRows:
         if data.bad_rows == "fail":
             for split in SPLIT_NAMES:
                 refuse_first_lines(self._splits.of(split), data.schema_of_rows)
+        self.identity = identity_of_logs(data)
         reader.compile()
         self.reader = _widened(reader, data)
 
@@ -126,7 +126,7 @@ class Inputs:
 
     @property
     def identity(self) -> str:
-        """Of the prepared rows, and of the vocabulary: whoever trains on them can go on with these alone."""
+        """Of the rows, prepared or raw, and of the vocabulary: whoever trains on them can go on with these alone."""
         return f"{self._rows.identity}/{identity_of_vocabulary(self._config)}".rstrip("/")
 
     def open_training(self, start: Position | None, part: Part = Part()) -> Stream:  # noqa: B008 frozen

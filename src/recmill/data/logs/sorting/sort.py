@@ -34,30 +34,38 @@ class SortedFiles:
     num_keyless: int  # lines without a time, or that are no rows: each behind the line above
 
 
+@dataclass(frozen=True)
+class SortLimits:
+    """What sorting may fill."""
+
+    memory_bytes: int | None = None  # a quarter of the free memory
+    part_bytes: int = PART_BYTES  # of a written file
+    max_unpacked_bytes: int | None = None  # of a packed file
+
+
 def sort_files(
     paths: Sequence[Path],
     schema: Schema,
     out_dir: Path,
     *,
     by: str | None = None,
-    memory_bytes: int | None = None,
-    part_bytes: int = PART_BYTES,
+    limits: SortLimits = SortLimits(),  # noqa: B008 frozen
     overwrite: bool = False,
 ) -> SortedFiles:
     """Write all rows of the files in the order of a column into a directory that appears when it is complete.
 
     Equal values keep the order of the files. A line without a value, and one that is no row, stays behind the line
-    above. `memory_bytes` is what sorting may fill; by default a quarter of the free memory.
+    above.
     """
-    keys = KeyReader(schema, by)
+    keys = KeyReader(schema, by, max_unpacked_bytes=limits.max_unpacked_bytes)
     _refuse_other_formats(paths, schema)
     refuse_occupied(out_dir, overwrite=overwrite, inputs=paths)
     num_bytes = sum(path.stat().st_size * (_PACKED if path.suffix in COMPRESSED else 1) for path in paths)
     require_free_space(out_dir, 2 * num_bytes, f"sorting {paths[0]}" + (" and others" if len(paths) > 1 else ""))
-    share = (memory_bytes or available_bytes() // 4) // _SHARE_OF_RUN
+    share = (limits.memory_bytes or available_bytes() // 4) // _SHARE_OF_RUN
     with finished_dir(out_dir, overwrite=overwrite) as scratch_dir:
         room = SortMemory(min(_MOST_BYTES, max(_LEAST_BYTES, share)), scratch_dir)
-        num_rows = _sort_into(scratch_dir, paths, keys, room, part_bytes, schema)
+        num_rows = _sort_into(scratch_dir, paths, keys, room, limits.part_bytes, schema)
         if not keys.num_keys:
             raise DataError(
                 f"no line of {paths[0]}{' and the other files' if len(paths) > 1 else ''} has a {keys.column.name} "
