@@ -4,6 +4,7 @@ It makes the same updates as `LocalTables`, bit for bit, whatever is in the cach
 """
 
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -47,6 +48,7 @@ class TieredTables(RowEngine):
         assert backing is not None
         self.kind = kind
         self.cache = RowCache(kind.bounds, kind.layout, backing, kind.first_values, store.cache_memory)
+        self.waited_s = 0.0  # for rows of a batch whose turn had come
         self._current: NDArray[np.int64] | None = None  # the ids of the batch that is trained on
         self._own_dir: tempfile.TemporaryDirectory[str] | None = None
         no_rows = np.zeros(len(specs) + 1, np.int64)  # all tables share the cache: their slots are counted from 0
@@ -69,7 +71,9 @@ class TieredTables(RowEngine):
 
     def begin(self, batch: Settling) -> None:
         """The batch that is trained on next; its rows are in the cache when this returns."""
+        began = time.perf_counter()
         batch.wait()
+        self.waited_s += time.perf_counter() - began
         self._current = batch.ids
 
     def look_up(self, ids: NDArray[np.int64]) -> Tensor:
@@ -179,10 +183,33 @@ class TieredTables(RowEngine):
         table = [spec.name for spec in self.specs].index(name)
         return self.cache.read_aside(np.arange(*self._bounds.first_row[table : table + 2]))
 
+    def log_values(self) -> dict[str, float]:
+        """What the cache and the store have done since the run was started or resumed."""
+        uses, traffic = self.cache.uses, self.cache.backing.traffic
+        found = {
+            "store_hit_rate": hit_rate(uses.distinct.sum(), uses.read.sum()),
+            "store_rows_read": int(uses.read.sum()),
+            "store_rows_created": int(uses.created.sum()),
+            "store_bytes_read": traffic.bytes_read,
+            "store_bytes_written": traffic.bytes_written,
+            "store_rows_moved": traffic.records_moved,
+            "store_wait_s": round(self.waited_s, 4),
+        }
+        if self.log is not None:
+            found["store_disk_bytes"] = self.log.num_bytes
+        for table, spec in enumerate(self.specs):
+            found[f"store_hit_rate.{spec.name}"] = hit_rate(uses.distinct[table], uses.read[table])
+        return found
+
     def are_finite(self) -> bool:
         """Whether every weight is a number."""
         is_used = self.cache.residency.slot_row >= 0
         return not self.cache.has_bad_numbers and bool(np.isfinite(self.cache.arena.weights[is_used]).all())
+
+
+def hit_rate(num_looked_up: int, num_read: int) -> float:
+    """The share of the different rows of batches that did not have to be read."""
+    return round(1 - int(num_read) / max(1, int(num_looked_up)), 5)
 
 
 def _pieces(spec: TableSpec, first_row: int, values: Arena) -> Iterator[Piece]:

@@ -8,7 +8,6 @@
 
 import os
 import tempfile
-import time
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from recmill.errors import ConfigError
 _MOST_BATCHES = 256
 _BROUGHT_AHEAD = 4
 _MEMORY_BYTES = 8 << 20
+_PAGE_BYTES = 4096
 
 
 @dataclass
@@ -50,7 +50,6 @@ class LookAhead:
         self._most_batches = _MOST_BATCHES if tables.log is not None else _BROUGHT_AHEAD
         directory = tables.log.directory if tables.log is not None else None
         self._spool = Spool(directory) if directory is not None else None
-        self.waited_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -77,9 +76,7 @@ class LookAhead:
         self._settle_ahead()
         first = self._waiting.popleft()
         assert first.settling is not None
-        began = time.perf_counter()
         self._tables.begin(first.settling)
-        self.waited_s += time.perf_counter() - began
         self._handed = first.number
         return first.batch
 
@@ -141,7 +138,7 @@ class Spool:
         """Keep columns; where they are."""
         num_bytes = sum(column.nbytes for column in columns)
         if not self._num_places:
-            self._place_bytes = -(-num_bytes // mmap_page()) * mmap_page()
+            self._place_bytes = -(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES
         assert num_bytes <= self._place_bytes, "the first batch is a full one"
         place = self._free.pop() if self._free else self._num_places
         self._num_places = max(self._num_places, place + 1)
@@ -161,8 +158,3 @@ class Spool:
         os.posix_fadvise(self._file.fileno(), offset, self._place_bytes, os.POSIX_FADV_DONTNEED)
         self._free.append(place)
         return columns
-
-
-def mmap_page() -> int:
-    """The size of a page of memory."""
-    return os.sysconf("SC_PAGE_SIZE")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recmill.data.batch import Batch, Position
 from recmill.embeddings.local import LocalTables
+from recmill.embeddings.tiered import TieredTables
 from recmill.models.click.front import target_statistics_of
 from recmill.models.click.target_statistics import TargetStatistics
 from recmill.settings.clicks import TrainConfig
@@ -85,6 +86,8 @@ class ClickTask:
     def log_values(self) -> dict[str, float]:
         """The learning rates, and what a run with a loss scale tells about it."""
         rates = {"dense_lr": self.state.optimizer.param_groups[0]["lr"], "table_lr": self.state.tables.lr}
+        if isinstance(self.state.tables, TieredTables):
+            rates |= self.state.tables.log_values()
         scale = self.state.loss_scale
         return {**rates, "loss_scale": scale.scale, "skipped_steps": scale.num_skipped} if scale else rates
 
