@@ -169,7 +169,7 @@ def measure_misses(config: TrainConfig, budget: float, scratch: Path, args: argp
     assert isinstance(tables, TieredTables)
     tables.write_into(scratch / "misses")
     write_all_rows(tables)
-    trace = list[NDArray[np.int64]]()
+    trace = list[NDArray[np.int32]]()
     with Inputs(config) as inputs, inputs.open_training(None) as stream:
         batches = LookAhead(_Traced(stream, tables.cache, trace), tables)  # type: ignore[arg-type]
         warm(tables, batches, args.batches // 2)
@@ -190,7 +190,7 @@ def measure_misses(config: TrainConfig, budget: float, scratch: Path, args: argp
 class _Traced:
     """A stream whose batches' rows are noted, each once a batch."""
 
-    def __init__(self, stream: Stream, cache: RowCache, trace: list[NDArray[np.int64]]) -> None:
+    def __init__(self, stream: Stream, cache: RowCache, trace: list[NDArray[np.int32]]) -> None:
         self._stream, self._cache, self._trace = stream, cache, trace
         self.trailing_skipped = 0
 
@@ -209,15 +209,8 @@ def measure_memory(config: TrainConfig, budget: float, scratch: Path, args: argp
     for name, settings in (("tiered", with_budget(config, budget)), ("without tables", tiny)):
         path = scratch / f"{name}.json"
         path.write_text(json.dumps(settings.to_tree()))
-        words = [
-            sys.executable,
-            "-m",
-            "benchmarks.tiers",
-            "--child",
-            str(path),
-            "--steps",
-            str(args.steps * args.rounds),
-        ]
+        words = [sys.executable, "-m", "benchmarks.tiers", "--child", str(path)]
+        words += ["--steps", str(args.steps * args.rounds)]
         done = subprocess.run(words, cwd=CHECKOUT, check=True, capture_output=True, text=True)
         peaks[name] = int(done.stdout.split()[-1])
     keys = 16 * sum(config.data.num_table_rows)
@@ -234,11 +227,13 @@ def run_child(path: Path, num_steps: int) -> None:
     from recmill.settings.tree import from_tree
 
     config = from_tree(TrainConfig, json.loads(path.read_text()))
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch, Inputs(config) as inputs:
-        with opened_contender(config, inputs, Path(scratch) / "store", 0) as contender:
-            contender.take(num_steps)
-            if isinstance(contender.state.tables, TieredTables):
-                contender.state.tables.finished_files()
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=path.parent)))
+        inputs = stack.enter_context(Inputs(config))
+        contender = stack.enter_context(opened_contender(config, inputs, scratch / "store", 0))
+        contender.take(num_steps)
+        if isinstance(contender.state.tables, TieredTables):
+            contender.state.tables.finished_files()
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 

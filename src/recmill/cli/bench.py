@@ -9,21 +9,8 @@ from recmill.cli.options import Verbs
 from recmill.errors import MissingExtra
 
 BENCHMARKS = (
-    *(
-        "auto",
-        "read",
-        "csv-read",
-        "audit",
-        "prepare",
-        "train",
-        "embeddings",
-        "save",
-        "checks",
-        "resume",
-        "scale",
-        "tiers",
-    ),
-    *("criteo-kaggle-sample", "events", "bert4rec", "ranking", "sequences", "same-bytes", "same-speed"),
+    *("auto", "read", "csv-read", "audit", "prepare", "train", "embeddings", "save", "checks", "resume", "scale"),
+    *("criteo-kaggle-sample", "events", "bert4rec", "ranking", "sequences", "same-bytes", "same-speed", "tiers"),
 )
 
 

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from recmill.embeddings.piece import What
+from recmill.embeddings.store.kind import STORE
+from recmill.embeddings.store.segment import SUFFIX
 from recmill.errors import RunError
 from recmill.files import CONFIG, finished_dir, read_manifest, require_free_space, write_manifest
 from recmill.run_stamp import RUN
+from recmill.training.checkpoint.saved_rows import has_stored_rows
 from recmill.training.checkpoint.saved_state import SavedState
 from recmill.training.checkpoint.saved_tables import STEMS, SavedTables, file_of
 from recmill.training.checkpoint.snapshot import DENSE
@@ -51,6 +54,9 @@ def export(state: SavedState, out_dir: Path) -> None:
     with finished_dir(out_dir) as scratch:
         for name in names:
             shutil.copyfile(state.directory / name, scratch / name)
+        if has_stored_rows(state.directory):
+            with state.tables("weights") as saved:
+                _write_tables(saved, "weights", scratch, 1)
         if (settings := state.settings()) is not None:  # without them nobody can tell what the weights are of
             (scratch / CONFIG).write_text(tomli_w.dumps(settings))
         write_manifest(scratch, kind="model", step=state.step, **_identity(manifest))
@@ -62,7 +68,9 @@ def _identity(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_of_tables(name: str) -> bool:
-    """Whether a file of a saved state holds pieces of tables."""
+    """Whether a file of a saved state holds pieces of tables, or is about such."""
+    if name == STORE or name.endswith(SUFFIX):
+        return True
     return name.endswith(".safetensors") and name.split(".")[0] in STEMS.values()
 
 
