@@ -16,7 +16,7 @@ ROOMS = sorted({path.parent for path in FILES if path.parent != SOURCE})
 
 BASE = {
     *("calibration", "errors", "files", "jit", "lock", "memory", "seeds", "metrics", "slices", "ranking"),
-    *("own_files", "peers", "regular", "run_stamp", "sampled", "uncertainty", "verified", "world"),
+    *("own_files", "peers", "regular", "run_stamp", "sampled", "sizes", "uncertainty", "verified", "world"),
 }
 MODELS = {"models.parts", "models.click", "models.sequence"}
 DATA = {"data.batch", "data.text", "data.logs", "data.encode", "data.stream", "data.prepared", "data.events"}
@@ -41,7 +41,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run_stamp": {"errors", "files", "own_files", "sampled"},
     "sampled": {"regular"},
     "verified": {"errors", "files", "regular", "settings"},
-    "settings": {"errors"},
+    "settings": {"errors", "sizes"},
+    "sizes": {"errors"},
     "metrics": {"jit", "weighted_metrics"},
     "weighted_metrics": set(),
     "uncertainty": set(),

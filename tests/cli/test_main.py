@@ -284,7 +284,7 @@ def test_files_that_cannot_be_sampled_are_named(
 
 
 def test_bench_names_its_benchmarks(recmill: Command) -> None:
-    assert "auto,read,csv,audit,prepare,train,embeddings" in recmill("bench").out
+    assert "auto,read,csv-read,audit,prepare,train,embeddings" in recmill("bench").out
     assert recmill("bench", "speed").status == 2
     assert "recmill bench read" in recmill("bench", "read", "--help").out
 

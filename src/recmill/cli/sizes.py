@@ -1,7 +1,7 @@
 """Sizes of memory in options."""
 
 from recmill.errors import ConfigError
-from recmill.settings.run import parse_size
+from recmill.sizes import parse_size
 
 _LEAST_BYTES = 64 << 20
 

@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import socket
 import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,9 +28,6 @@ class Recorder:
     """Appends records to a run directory; opened at a step, it forgets what an interrupted run noted behind it."""
 
     def __init__(self, run_dir: Path, *, at_step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # heavy, and only runs need it
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
         path, events_dir = run_dir / METRICS, run_dir / "tensorboard"
         kept = _once(read_records(path), at_step) if os.path.lexists(path) else {}
         self._written = set(kept)
@@ -38,10 +37,9 @@ class Recorder:
             raise RunError(f"{events_dir} is no directory, and events are to be written there; remove it")
         has_events = events_dir.is_dir() and any(events_dir.iterdir())
         self._file = path.open("a", encoding="utf-8")
-        self._events = EventFileWriter(str(events_dir))
-        if has_events:  # readers forget earlier events from this step on
-            start = SessionLog(status=SessionLog.START)
-            self._events.add_event(Event(wall_time=time.time(), step=at_step + 1, session_log=start))
+        self._events = EventFile(events_dir)
+        if has_events:
+            self._events.forget_from(at_step + 1)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """One record: a JSON object on a line, and a curve for each of its numbers; what is there is not repeated.
@@ -55,14 +53,7 @@ class Recorder:
         self._file.flush()
         self._written.add(_key_of(record))
         prefix = values.get("split", kind)
-        self._add_scalars(step, {f"{prefix}/{name}": v for name, v in values.items() if _is_number(v)})
-
-    def _add_scalars(self, step: int, scalars: dict[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
-        self._events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+        self._events.add_scalars(step, {f"{prefix}/{name}": v for name, v in values.items() if _is_number(v)})
 
     def close(self) -> None:
         """Flush both."""
@@ -76,6 +67,46 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class EventFile:
+    """A new file of TensorBoard events.
+
+    TensorBoard's own writer has a thread, which a full disk ends with a traceback while the run goes on.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event  # heavy, and only runs need it
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        directory.mkdir(parents=True, exist_ok=True)
+        stem = f"events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}"
+        number = next(i for i in count() if not (directory / f"{stem}.{i}").exists())
+        self._writer = RecordWriter((directory / f"{stem}.{number}").open("xb"))
+        self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def forget_from(self, step: int) -> None:
+        """Have readers forget what earlier files say of this step and those behind it."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        start = SessionLog(status=SessionLog.START)
+        self._add(Event(wall_time=time.time(), step=step, session_log=start))
+
+    def add_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """A point of each of these curves."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
+        self._add(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def _add(self, event: Any) -> None:
+        self._writer.write(event.SerializeToString())
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Have all in the file."""
+        self._writer.close()
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

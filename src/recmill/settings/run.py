@@ -1,21 +1,18 @@
 """When things happen in a run, when it is over, where its first values come from, and where its tables are."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from recmill.errors import ConfigError
 from recmill.settings.tree import Settings
+from recmill.sizes import parse_size
 
 ShardKind = Literal["table_wise", "column_wise", "row_wise", "data_parallel"]
 Engine = Literal["auto", "local", "torchrec"]
 Device = Literal["auto", "cpu", "cuda"]
 StoreName = Literal["device_mem", "cached_host_mem", "cached_ssd"]
 _DEFAULT_BYTES = 1 << 30
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 class Cadence(Settings):
@@ -96,14 +93,6 @@ class Processes(Settings):
         le=10_000_000,
         description="Seconds that a process waits for the others, when they meet and at every exchange.",
     )
-
-
-def parse_size(name: str, text: str) -> int:
-    """The bytes of `512MiB`, `2G`, `1.5GiB` or a number of bytes."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"{name} {text!r} is not a size; write 2GiB, 512MiB or a number of bytes")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def resolve_bytes(given: object) -> object:

@@ -17,8 +17,8 @@ import torch
 
 from recmill.errors import FailureError, Interrupted, RunError
 from recmill.lock import LOCK, locked
-from recmill.training.checkpoint import checkpoint as checkpoint_module
 from recmill.training.checkpoint import saver as saver_module
+from recmill.training.checkpoint import snapshot as snapshot_module
 from recmill.training.checkpoint.checkpoint import read_checkpoint, write_part
 from recmill.training.checkpoint.saver import Saver
 from recmill.training.checkpoint.snapshot import Patience, Snapshot, State, checkpoint_snapshot
@@ -203,7 +203,7 @@ def test_a_part_that_does_not_come_is_not_waited_for_without_end(
     """Least of all where the run has failed, as when the process that would write it was killed."""
     with pytest.raises(FailureError, match=r"part did not come within 0 s: the process that writes it is lost"):
         Patience(0.05).await_file(tmp_path / "part")
-    monkeypatch.setattr(checkpoint_module, "_FAILED_S", 0.05)
+    monkeypatch.setattr(snapshot_module, "_FAILED_S", 0.05)
     patience, began = Patience(600), time.monotonic()
     patience.run_failed()
     with pytest.raises(FailureError, match="did not come"):
