@@ -33,6 +33,9 @@ READ_AS = {
 }
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of timestamps, in a second
 
+# What pyarrow raises about a file that is no Parquet, or is damaged: names of columns need not be UTF-8.
+UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
+
 
 def open_file(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """A file to be read by one thread; what is known of it need not be read again."""
@@ -40,7 +43,7 @@ def open_file(path: Path, metadata: pq.FileMetaData | None = None) -> pq.Parquet
         return pq.ParquetFile(path, metadata=metadata, memory_map=True)
     except FileNotFoundError:
         raise DataError(f"{path} cannot be read: No such file or directory") from None
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise DataError(
             f"{path} is not a complete Parquet file: {_first_line(error)}; was it cut short, or is it another format?"
         ) from None
@@ -144,7 +147,7 @@ class ParquetLog:
         try:
             for batch in file.iter_batches(max_rows, row_groups=[group], columns=self._names, use_threads=False):
                 yield batch.num_rows, {name: cells_of(batch.column(name)) for name in self._names}
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             raise DataError(
                 f"{self.path} is damaged in its row group {group + 1} of {self.num_groups}: {_first_line(error)}; "
                 "write the file anew"
@@ -234,7 +237,7 @@ def read_sample(path: Path, num_rows: int) -> dict[str, Sample]:
             room -= pieces[-1].num_rows
             if room == 0:
                 break
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path} is damaged: {_first_line(error)}; write the file anew") from None
     table = pa.Table.from_batches(pieces, schema)
     file.close()
@@ -285,7 +288,7 @@ def read_texts(path: Path, names: Sequence[str], start: int, stop: int, max_rows
                     if at >= stop:
                         break
             first += num_rows
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path} is damaged: {_first_line(error)}; write the file anew") from None
     finally:
         file.close()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from recmill.data.batch import Columns, empty_columns
 from recmill.data.encode.entries import Entries, Form
-from recmill.data.logs.parquet_rows import open_file
+from recmill.data.logs.parquet_rows import UNREADABLE, open_file
 from recmill.data.prepared.npy import NpyLayout
 from recmill.data.values.known import decoded
 from recmill.errors import DataError
@@ -151,7 +151,7 @@ class ParquetTable:
     def _read_groups(self, first: int, end: int) -> Columns:
         try:
             table = self._file.read_row_groups(list(range(first, end)), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             told = str(error).strip().partition("\n")[0]
             raise DataError(f"{self.path} is damaged: {told}; {PREPARE_ANEW}") from None
         if table.num_rows != self._starts[end] - self._starts[first] or any(c.null_count for c in table.columns):
