@@ -42,8 +42,10 @@ CLICKS = (
 SEQUENCES = ("model.embedding_dim=16", "data.max_length=10", "data.global_batch=64", "stop.max_epochs=10")
 # Of sequences: item vectors among the weights, as copies of the embedding engine's rows, and spread by TorchRec.
 ENGINE = ("loss.kind=sampled", "loss.num_sampled=64", "tables.lr=0.01")
+TIERED = ("store.kind=cached_ssd", "store.cache_memory=150000")
 MODELS = {
     "click": ("demo", CLICKS),
+    "tiered": ("demo", (*CLICKS, *TIERED)),
     "sasrec": ("sasrec", SEQUENCES),
     "bert4rec": ("bert4rec", (*SEQUENCES, *ENGINE, "tables.kind=adam")),
     "spread": ("sasrec", (*SEQUENCES, *ENGINE, "tables.kind=adagrad", "sharding.engine=torchrec")),
@@ -54,7 +56,7 @@ def make_words(model: str, num_rows: int, scratch: Path) -> list[str]:
     """Data for a model, and the command that trains it."""
     recipe, settings = MODELS[model]
     data_dir = scratch / "data"
-    if model == "click":
+    if recipe == "demo":
         write_criteo(SynthSpec(rows=num_rows, days=3, seed=0, scale=0.0001), data_dir)
     else:
         world_dir, preset = scratch / "world", EVENT_PRESETS["events"]

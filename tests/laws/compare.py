@@ -6,14 +6,34 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from recmill.embeddings.piece import What
+from recmill.training.checkpoint.saved_rows import has_stored_rows
+from recmill.training.checkpoint.saved_tables import SavedTables
 from recmill.training.loop.ledger import read_ledger
 
 
 def state_bytes(run_dir: Path) -> dict[str, bytes]:
     """All tensors of the final model and of the last checkpoint, which holds the optimizers' states too."""
     last = max((run_dir / "checkpoints").glob("step_*"))
-    paths = [*(run_dir / "model").glob("*.safetensors"), *last.glob("*.safetensors")]
-    return {str(path.relative_to(run_dir)): path.read_bytes() for path in sorted(paths)}
+    found = dict[str, bytes]()
+    for directory in (run_dir / "model", last):
+        for path in sorted(directory.glob("*.safetensors")):
+            found[str(path.relative_to(run_dir))] = path.read_bytes()
+        if has_stored_rows(directory):
+            found |= _bytes_of_rows(directory, str(directory.relative_to(run_dir)))
+    return found
+
+
+def _bytes_of_rows(directory: Path, name: str) -> dict[str, bytes]:
+    """Of tables in files of rows, which may lie in them in any order."""
+    whats: tuple[What, ...] = ("weights", "state")
+    found = dict[str, bytes]()
+    for what in whats:
+        with SavedTables(directory, what) as saved:
+            for table in saved.names:
+                rows = saved.read_rows(table)
+                found[f"{name}/{what}/{table}"] = b"".join(portion.numpy().tobytes() for portion in rows)
+    return found
 
 
 def results_without_times(run_dir: Path) -> dict[str, Any]:

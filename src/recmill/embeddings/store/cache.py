@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from recmill.embeddings.bounds import Bounds
 from recmill.embeddings.store.first_values import FirstValues
+from recmill.embeddings.store.hit_curve import HitCurve
 from recmill.embeddings.store.layout import Arena, RecordLayout, empty_arena
 from recmill.embeddings.store.log import Records, Traffic
 from recmill.embeddings.store.residency import (
@@ -131,6 +132,7 @@ class RowCache:
         self.uses = Uses(*(np.zeros(num_tables, np.int64) for _ in range(3)))
         self.num_soon = 0  # rows that announced batches will use and settled ones do not
         self._under_way: list[Settling] = []
+        self.curve = HitCurve(num_rows)
         self.has_bad_numbers = False  # in a row that has left the cache
 
     def announce(self, ids: NDArray[np.int64]) -> int:
@@ -143,6 +145,7 @@ class RowCache:
             self._gain = 1.0
         number = self._announced
         self.num_soon += announce(ids, self._numbering, number, self._settled, self._gain, self.residency)
+        self.curve.note(ids, self._numbering, number)
         return number
 
     def settle(self, batch: Settling) -> bool:

@@ -76,12 +76,14 @@ class ClickTask:
         return evaluate(self.state, self.inputs, split)
 
     def compare(self, split: SplitName, weights: str) -> dict[str, Any]:
-        """The click rate and logistic regression, on the same rows."""
+        """The click rate and logistic regression, on the same rows; and what other caches would have done."""
+        tables = self.state.tables
+        store = {"store_hit_rate_at": tables.cache.curve.hit_rates()} if isinstance(tables, TieredTables) else {}
         if not self.config.baselines.enabled:
-            return {}
+            return store
         baselines = train_baselines(self.config, self.inputs)
         rows = scored_with(self.state, self.inputs, split, baselines.score)
-        return {**compare_rows(self.config, baselines, rows), "compared_weights": weights}
+        return {**store, **compare_rows(self.config, baselines, rows), "compared_weights": weights}
 
     def log_values(self) -> dict[str, float]:
         """The learning rates, and what a run with a loss scale tells about it."""
