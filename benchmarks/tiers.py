@@ -7,6 +7,7 @@ Every row of all tables exists in the files before the first step, so that none 
 caches are warm: their first batches are looked up and marked as changed, and not trained on. The contenders take their
 steps in turn, on the same batches, and are compared bit by bit at the end.
 
+rivals     the trainer over RocksDB and over LMDB in the place of our files (--part rivals; pip install '.[bench]')
 misses     rows of batches that had to be read, against what the least recently used row's leaving would have cost, and
            against Belady's optimum, which knows the whole future; all from the same state of the cache
 memory     peak resident memory of a process that trains, against one whose tables have two rows each (--part memory)
@@ -19,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +45,12 @@ from recmill.training.click.inputs import Inputs
 from recmill.training.click.look_ahead import LookAhead
 from recmill.training.click.step import ClickState, take_step
 
+if TYPE_CHECKING:
+    from benchmarks.tier_rivals import KeyedRows
+
 CHECKOUT = Path(__file__).parents[1]
 _PORTION_ROWS = 1 << 16
+_BATCHES_BYTES = 8 << 20  # room for the rows of the few batches that are under way
 
 
 def row_bytes(config: TrainConfig) -> int:
@@ -91,7 +98,13 @@ def warm(tables: TieredTables, batches: Iterator[Batch], num_batches: int) -> No
 
 
 @contextmanager
-def opened_contender(config: TrainConfig, inputs: Inputs, store_dir: Path, num_warm: int) -> Iterator[Contender]:
+def opened_contender(
+    config: TrainConfig,
+    inputs: Inputs,
+    store_dir: Path,
+    num_warm: int,
+    alter: Callable[[TieredTables], None] | None = None,
+) -> Iterator[Contender]:
     """A model in memory or in tiers, at the batch behind those it was warmed up with."""
     with ExitStack() as stack:
         state = assemble(config)
@@ -102,6 +115,8 @@ def opened_contender(config: TrainConfig, inputs: Inputs, store_dir: Path, num_w
             yield Contender(state, stream)
             return
         stack.callback(state.tables.close)
+        if alter is not None:
+            alter(state.tables)
         state.tables.write_into(store_dir)
         write_all_rows(state.tables)
         batches = stack.enter_context(LookAhead(stream, state.tables))
@@ -160,6 +175,62 @@ def _count_differing(states: Sequence[ClickState]) -> int:
         for spec in first.specs
         for other in others
     )
+
+
+def measure_rivals(config: TrainConfig, budget: float, scratch: Path, args: argparse.Namespace) -> Report:
+    """The same trainer over our files, over RocksDB and over LMDB, turn by turn.
+
+    Both are tried with a cache of their own, RocksDB's of the same budget, and behind ours. LMDB has the page cache
+    alone, which is emptied before each step: it would hold the whole file, and nothing would be read.
+    """
+    from benchmarks.tier_rivals import KeyedRows, LmdbRows, RocksRows  # not installed by everybody
+
+    settings, report = with_budget(config, budget), Report("tiers")
+    cache_bytes = settings.store.cache_memory
+    slots_of_batches = config.with_({"store": {"kind": "cached_ssd", "cache_memory": _BATCHES_BYTES}})
+    rivals: dict[str, tuple[TrainConfig, type[KeyedRows] | None, int]] = {
+        "recmill": (settings, None, 0),
+        "rocksdb": (slots_of_batches, RocksRows, cache_bytes),
+        "lmdb": (slots_of_batches, LmdbRows, cache_bytes),
+        "rocksdb behind our cache": (settings, RocksRows, _BATCHES_BYTES),
+        "lmdb behind our cache": (settings, LmdbRows, 0),
+    }
+    with Inputs(config) as inputs, ExitStack() as stack:
+        contenders, stores = dict[str, Contender](), dict[str, KeyedRows]()
+        for name, (each, rival, num_bytes) in rivals.items():
+            make = partial(_over_rival, rival, scratch / name, num_bytes, stores, name) if rival else None
+            opened = opened_contender(each, inputs, scratch / f"{name}-log", args.warm, make)
+            contenders[name] = stack.enter_context(opened)
+        seconds: dict[str, list[float]] = {name: [] for name in rivals}
+        for turn in range(-1, args.rounds):
+            for name in list(rivals)[:: 1 if turn % 2 == 0 else -1]:
+                taken = 0.0
+                for _ in range(args.steps):
+                    if name in stores:
+                        stores[name].forget_pages()
+                    taken += contenders[name].take(1)
+                if turn >= 0:
+                    seconds[name].append(taken)
+        timings = {name: Timing(tuple(taken)) for name, taken in seconds.items()}
+        for name, timing in timings.items():
+            report.figures[f"{name} samples/s"] = args.steps * config.data.global_batch / timing.median_s
+        report.ratios = {f"recmill/{name}": median_ratio(timings, "recmill", name) for name in list(rivals)[1:]}
+        report.figures["tables that differ"] = _count_differing([each.state for each in contenders.values()])
+    return report
+
+
+def _over_rival(
+    rival: Callable[..., "KeyedRows"],
+    path: Path,
+    cache_bytes: int,
+    stores: dict[str, "KeyedRows"],
+    name: str,
+    tables: TieredTables,
+) -> None:
+    """Put a rival in the place of our files of rows."""
+    stores[name] = rival(tables.kind.layout, path, cache_bytes)
+    tables.cache.backing.close()
+    tables.log, tables.cache.backing = None, stores[name]
 
 
 def measure_misses(config: TrainConfig, budget: float, scratch: Path, args: argparse.Namespace) -> Report:
@@ -252,7 +323,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument(
-        "--part", choices=("speed", "misses", "memory"), default="speed", help="what to measure (speed)"
+        "--part", choices=("speed", "misses", "memory", "rivals"), default="speed", help="what to measure (speed)"
     )
     parser.add_argument("--model", choices=("small", "mlperf"), default="small")
     parser.add_argument("--optimizer", default="rowwise_adagrad", help="of the tables (rowwise_adagrad)")
@@ -277,8 +348,8 @@ def main(argv: Sequence[str]) -> int:
         if args.part == "speed":
             report = measure_speed(config, budgets, Path(scratch), args)
         else:
-            measure = measure_misses if args.part == "misses" else measure_memory
-            report = measure(config, budgets[0], Path(scratch), args)
+            parts = {"misses": measure_misses, "memory": measure_memory, "rivals": measure_rivals}
+            report = parts[args.part](config, budgets[0], Path(scratch), args)
     report.notes = {
         "part": args.part,
         "model": args.model,
