@@ -138,6 +138,8 @@ class TieredTables(RowEngine):
     def portions(self) -> Iterator[list[Piece]]:
         """All rows, some at a time; what these are filled with is what counts. Before the first step."""
         self._require_writable()
+        self.cache.let_all_go()
+        self._current = None
         step = max(1, _PORTION_BYTES // self.kind.layout.record_bytes)
         for table, spec in enumerate(self.specs):
             for first in range(0, spec.num_rows, step):

@@ -227,11 +227,24 @@ class RowCache:
             residency.slot_place[slots] = self._append(slots)
             residency.slot_dirty[slots] = False
 
+    def let_all_go(self) -> None:
+        """Have every row outside, and none in the cache; no batch may be under way."""
+        self.flush()
+        slots = np.flatnonzero(self.residency.slot_row != FREE)
+        release(self.residency, slots, self.residency.slot_place[slots])
+        self._start_anew()
+
     def forget(self) -> None:
         """No row has ever been changed."""
         self.wait()
         self.backing.forget()
         self.residency = empty_residency(len(self.residency.where), self.num_slots)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """All slots are free, and no batch has been announced."""
+        self.residency.latest_use[:] = -1
+        self.residency.slot_needed[:] = -1
         self._free[:] = np.arange(self.num_slots)[::-1]
         self._num_free, self._candidates, self.num_soon = self.num_slots, np.empty(0, np.int64), 0
         self._next_candidate, self._under_way = 0, []
@@ -239,7 +252,9 @@ class RowCache:
 
     def write_rows(self, rows: NDArray[np.int64], values: Arena) -> None:
         """Put values into rows that are not in the cache, before the first step."""
-        assert not (self.residency.where[rows] >= 0).any()
+        found, backing = self.residency.where[rows], self.backing
+        assert not (found >= 0).any()
+        np.subtract.at(backing.live, outside(found[found != NEVER]) >> backing.place_shift, 1)
         self.place_rows(rows, self.backing.append(rows, np.zeros(len(rows), np.int64), values, np.arange(len(rows))))
 
     def place_rows(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> None:
