@@ -18,8 +18,8 @@ SEVERAL = (TableSpec("a", 300, 3), TableSpec("b", 1500, 2, "mean"), TableSpec("c
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows leave memory for the disk at once, and segments are emptied often."""
     monkeypatch.setattr(segment, "_CHUNK_BLOCKS", 1)
-    monkeypatch.setattr(log, "_LEAST_SEGMENT_BYTES", 8192)
-    monkeypatch.setattr(log, "_MOST_SEGMENTS", 4)
+    monkeypatch.setattr(log, "_LEAST_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(log, "_MOST_SEGMENTS", 64)
 
 
 @pytest.mark.parametrize("rule", TABLE_RULES)

@@ -83,7 +83,7 @@ def assert_same_bytes(tables: LocalTables, tiered: TieredTables) -> None:
 def assert_tiers_are_as_memory(kind: StoreKind, store: StoreName, directory: Path, seed: int) -> TieredTables:
     """Train both on the same batches, with a cache, a look-ahead and interruptions that the seed decides."""
     draw, rng = random.Random(seed), np.random.default_rng(seed)
-    batches = [draw_ids(kind, 24, rng) for _ in range(40)]
+    batches = [draw_ids(kind, 24, rng) for _ in range(60)]
     most = max(len(np.unique(ids)) for ids in batches) * len(kind.specs)
     tables = LocalTables(kind.specs, kind.dim, kind.optimizer, seed=kind.seed)
     tiered = build_tiered(kind, store, draw.choice([most, 2 * most, 20 * most]), directory)
