@@ -93,8 +93,9 @@ class Contender:
 def warm(tables: TieredTables, batches: Iterator[Batch], num_batches: int) -> None:
     """Look up the rows of some batches as training would, and say that they have changed."""
     for _ in range(num_batches):
-        ids = next(batches).columns.ids
-        tables.cache.note_changes(tables.cache.translate(ids)[0], 0)
+        next(batches)
+        assert tables.current is not None
+        tables.cache.note_changes(tables.current.slots, 0)
 
 
 @contextmanager

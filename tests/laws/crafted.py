@@ -1,7 +1,8 @@
 """Law *hostile* by chance: any value in any file becomes another that nobody would write, and all checksums are right.
 
 A command then ends with status 2 and a message that names the directory, or has the same result. Where the content of
-an array was altered, which may be any data, it may also have another result; but no signal, traceback or hang.
+an array was altered, or what a manifest says of data to train on, it may be other data, and have another result; but
+no signal, traceback or hang.
 """
 
 import json
@@ -109,13 +110,13 @@ def _reseal(directory: Path, path: Path) -> None:
         write_listing(directory, files, **facts)
 
 
-def craft(harmed: Path, rng: random.Random) -> tuple[str, bool]:
+def craft(harmed: Path, rng: random.Random, *, is_input: bool) -> tuple[str, bool]:
     """Tell a lie in a directory; what it is, and whether it may be data as good as any."""
     path = rng.choice(sorted(each for each in harmed.rglob("*") if each.is_file() and not each.name.startswith(".")))
     home = next((parent for parent in path.parents if (parent / MANIFEST).is_file()), None)
     name, is_data = path.relative_to(harmed).as_posix(), False
     if path.name == MANIFEST:
-        return f"{name}: {_lie_in_manifest(path.parent, rng)}", False
+        return f"{name}: {_lie_in_manifest(path.parent, rng)}", is_input
     if path.suffix == ".json":
         told = _lie_in_json(path, rng)
     elif path.suffix == ".safetensors" and rng.random() < 0.7:
@@ -131,11 +132,12 @@ def find_believed(kind: Kind, server: ForkServer, scratch: Path, seeds: Sequence
     """The lies that ended a command otherwise than allowed, of as many as there are seeds."""
     intact = [_used(use, kind.example, server, scratch)[1] for use in kind.uses]
     found, secret = list[str](), scratch / "secret"
+    is_input = all(use.words[0] == "train" and "--resume" not in use.words for use in kind.uses)
     for seed in seeds:
         rng, harmed = random.Random(seed), scratch / "harmed"
         shutil.copytree(kind.example, harmed, symlinks=True)
         secret.write_text("secret")
-        told, is_data = craft(harmed, rng)
+        told, is_data = craft(harmed, rng, is_input=is_input)
         place = rng.randrange(len(kind.uses))
         ended, result = _used(kind.uses[place], harmed, server, scratch, in_place=True)
         complaint = _of_data(ended) if is_data else _complaint(ended, result, intact[place])

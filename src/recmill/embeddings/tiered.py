@@ -49,7 +49,7 @@ class TieredTables(RowEngine):
         self.kind = kind
         self.cache = RowCache(kind.bounds, kind.layout, backing, kind.first_values, store.cache_memory)
         self.waited_s = 0.0  # for rows of a batch whose turn had come
-        self._current: NDArray[np.int64] | None = None  # the ids of the batch that is trained on
+        self.current: Settling | None = None  # the batch that is trained on
         self._own_dir: tempfile.TemporaryDirectory[str] | None = None
         no_rows = np.zeros(len(specs) + 1, np.int64)  # all tables share the cache: their slots are counted from 0
         super().__init__(specs, dim, optimizer, Storage(*self.cache.arena, no_rows, kind.bounds.first_slot))
@@ -74,7 +74,7 @@ class TieredTables(RowEngine):
         began = time.perf_counter()
         batch.wait()
         self.waited_s += time.perf_counter() - began
-        self._current = batch.ids
+        self.current = batch
 
     def look_up(self, ids: NDArray[np.int64]) -> Tensor:
         """The rows of ids (B, S), those of a table's slots pooled, as (B, F, D).
@@ -82,8 +82,8 @@ class TieredTables(RowEngine):
         The backward pass updates those of the batch that is trained on, or of a part of it. Others can be looked up to
         score them.
         """
-        if self._current is not None and _owner(ids) is _owner(self._current):
-            return self._look_up_places(self.cache.translate(ids)[0])
+        if self.current is not None and (first := _first_line(ids, self.current.ids)) is not None:
+            return self._look_up_places(self.current.slots[first : first + len(ids)])
         self._bounds.refuse_outside(ids)
         self.cache.wait()
         slots, num_missing = self.cache.translate(ids)
@@ -139,7 +139,7 @@ class TieredTables(RowEngine):
         """All rows, some at a time; what these are filled with is what counts. Before the first step."""
         self._require_writable()
         self.cache.let_all_go()
-        self._current = None
+        self.current = None
         step = max(1, _PORTION_BYTES // self.kind.layout.record_bytes)
         for table, spec in enumerate(self.specs):
             for first in range(0, spec.num_rows, step):
@@ -222,8 +222,9 @@ def _pieces(spec: TableSpec, first_row: int, values: Arena) -> Iterator[Piece]:
             yield Piece(spec.name, what, shape, first_row, 0, torch.from_numpy(array))
 
 
-def _owner(array: NDArray[np.int64]) -> object:
-    """The array that the memory of a view belongs to."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+def _first_line(part: NDArray[np.int64], whole: NDArray[np.int64]) -> int | None:
+    """Where some lines of an array begin that share its memory; None of others."""
+    if part.strides != whole.strides or part.shape[1:] != whole.shape[1:] or not whole.size:
+        return None
+    first, rest = divmod(part.ctypes.data - whole.ctypes.data, whole.strides[0])
+    return first if rest == 0 and 0 <= first <= len(whole) - len(part) else None

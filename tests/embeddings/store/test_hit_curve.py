@@ -5,7 +5,7 @@ from recmill.embeddings.store import hit_curve
 from recmill.embeddings.store.hit_curve import SHARES, HitCurve
 from recmill.embeddings.store.residency import Numbering
 
-NUMBERING = Numbering(np.array([0, 3000, 4000]), np.array([0, 1]))
+NUMBERING = Numbering(np.array([0, 3000, 4000]), np.array([0, 1, 2]), np.array([0, 1]))
 
 
 def batches(seed: int, count: int) -> list[np.ndarray]:

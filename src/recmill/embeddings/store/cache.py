@@ -29,18 +29,20 @@ from recmill.embeddings.store.residency import (
     announce,
     empty_residency,
     find_moved,
+    find_slots,
+    give_slots,
     note_changes,
     order_of_leaving,
     outside,
     pick_leaving,
     release,
-    settle,
     translate,
 )
 
 _AGE = 1600.0  # batches after which a use counts half
 _MOST_GAIN = 2.0**60
-_LEAVE_AT_ONCE = 64  # parts of the cache: one of them is chosen to leave at a time
+_LEAVE_AT_ONCE = 64  # parts of the cache: one of them leaves at a time
+_LEAST_LEAVING, _MOST_LEAVING = 2048, 8  # rows, unless that is more than such a part of the cache
 _CHOOSE_AT_ONCE = 8
 _FILL_BYTES = 16 << 20
 
@@ -92,6 +94,7 @@ class Settling:
     waits: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.slots = np.empty(self.ids.shape, np.int64)
         self.progress = SlotProgress(self.number, 0, 0, 0, 0)
 
     @property
@@ -119,7 +122,7 @@ class RowCache:
         self.backing = backing
         self._bounds = bounds
         table_of = np.repeat(np.arange(len(bounds.first_slot) - 1), np.diff(bounds.first_slot))
-        self._numbering = Numbering(bounds.first_row, table_of)
+        self._numbering = Numbering(bounds.first_row, bounds.first_slot, table_of)
         self._first_values = first_values
         self._free = np.arange(self.num_slots)[::-1].copy()
         self._num_free = self.num_slots
@@ -152,15 +155,16 @@ class RowCache:
         """Give slots to a batch's rows and have them brought; false if there is no room until others are finished."""
         if batch not in self._under_way:
             self._under_way.append(batch)
+            uses = self.uses.distinct
+            self.num_soon -= find_slots(batch.ids, self._numbering, batch.number, self.residency, batch.slots, uses)
         while not batch.is_done:
-            missing = np.empty((min(self._num_free, batch.ids.size - batch.progress.entry), 3), np.int64)
-            before = batch.progress
-            started = before._replace(num_free=self._num_free, num_missing=0)
-            batch.progress = settle(
-                *(batch.ids, self._numbering, self.residency, self._free, missing, started), self.uses.distinct
+            missing = np.empty((min(self._num_free, batch.ids.size - batch.progress.entry), 4), np.int64)
+            started = batch.progress._replace(num_free=self._num_free, num_missing=0, num_last_uses=0)
+            batch.progress = give_slots(
+                batch.ids, self._numbering, self.residency, batch.slots, self._free, missing, started
             )
             self._num_free = batch.progress.num_free
-            self.num_soon -= batch.progress.num_last_uses - before.num_last_uses
+            self.num_soon -= batch.progress.num_last_uses
             batch.waits.append(self._bring(missing[: batch.progress.num_missing]))
             if not batch.is_done and not self._make_room():
                 return False
@@ -294,19 +298,19 @@ class RowCache:
 
     def _bring(self, missing: NDArray[np.int64]) -> Callable[[], None]:
         """Have rows (slot, row, where it was) in their slots; what is returned waits for it."""
-        slots, rows, found = missing.T
+        slots, rows, found, tables = missing.T
         is_new = found == NEVER
         self._first_values.fill(self.arena, slots[is_new], rows[is_new])
         brought, places = slots[~is_new], outside(found[~is_new])
         self.residency.slot_place[brought] = places
-        tables = np.searchsorted(self._bounds.first_row, rows, side="right") - 1
+        self.uses.distinct += np.bincount(tables, minlength=len(self.uses.distinct))
         self.uses.created += np.bincount(tables[is_new], minlength=len(self.uses.created))
         self.uses.read += np.bincount(tables[~is_new], minlength=len(self.uses.read))
         return self.backing.start_fetch(places, self.arena, brought)
 
     def _make_room(self) -> bool:
         """Let some rows leave; false if all have to stay."""
-        wanted = max(1, self.num_slots // _LEAVE_AT_ONCE)
+        wanted = max(1, self.num_slots // _LEAVE_AT_ONCE, min(_LEAST_LEAVING, self.num_slots // _MOST_LEAVING))
         slots = self._pick(wanted)
         if not len(slots):
             self._choose(wanted)

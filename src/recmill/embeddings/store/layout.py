@@ -5,6 +5,7 @@ read brings a row. A block's checksum also covers where the block belongs, so th
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -27,24 +28,24 @@ class RecordLayout:
     dim: int
     state_width: int
 
-    @property
+    @cached_property
     def num_floats(self) -> int:
         """Of a record."""
         return self.dim + self.state_width
 
-    @property
+    @cached_property
     def record_bytes(self) -> int:
         """Of a record."""
         return self.num_floats * _FLOAT_BYTES
 
-    @property
+    @cached_property
     def block_bytes(self) -> int:
         """Whole pages: the fewest that hold a record, or a few more if one page would be left half empty."""
         least = -(-(self.record_bytes + CHECKSUM_BYTES) // PAGE_BYTES)
         candidates = [pages * PAGE_BYTES for pages in range(least, max(least, _MOST_PAGES) + 1)]
         return next((size for size in candidates if self._used_frac(size) >= _LEAST_USED_FRAC), candidates[0])
 
-    @property
+    @cached_property
     def per_block(self) -> int:
         """How many records a block holds."""
         return (self.block_bytes - CHECKSUM_BYTES) // self.record_bytes

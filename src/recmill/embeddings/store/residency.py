@@ -16,6 +16,7 @@ NEVER = -1  # of a row: it has never been changed, and has its first value
 _FIRST_PLACE = -2  # of a row that is not in memory: this minus its place
 NO_PLACE = -1  # of a slot: what it holds is nowhere else
 FREE = -1  # of a slot: no row
+MISSING = -2  # of an entry of a batch: its row has no slot yet
 _SOON = 1e30  # above all numbers of uses
 
 
@@ -23,6 +24,7 @@ class Numbering(NamedTuple):
     """How rows of all tables are counted: those of the first table come first."""
 
     first_row: NDArray[np.int64]  # (F + 1)
+    first_slot: NDArray[np.int64]  # (F + 1) the columns of ids that belong to a table
     table_of: NDArray[np.int64]  # (S) the table that a column of ids belongs to
 
 
@@ -67,31 +69,66 @@ def _outside(place: int) -> int:
     return _FIRST_PLACE - place
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, parallel=True, cache=True)
 def announce(
-    ids: NDArray[np.int64],
-    numbering: Numbering,
-    number: int,
-    handed_to: int,
-    gain: float,
-    residency: Residency,
+    ids: NDArray[np.int64], numbering: Numbering, number: int, settled: int, gain: float, residency: Residency
 ) -> int:
-    """A batch will come: note its rows (B, S); how many of them no batch behind `handed_to` was known to use."""
+    """A batch will come: note its rows (B, S); how many of them no batch behind the settled ones was known to use.
+
+    Threads share out the tables, so that no two of them look at one row.
+    """
     num_new = 0
-    for i in range(ids.shape[0]):
-        for slot in range(ids.shape[1]):
-            if ids[i, slot] < 0:
-                continue
-            row = numbering.first_row[numbering.table_of[slot]] + ids[i, slot]
-            if residency.latest_use[row] != number:
-                num_new += residency.latest_use[row] <= handed_to
-                residency.latest_use[row] = number
-                residency.heat[row] += gain
+    # by names of their own: numba 0.68 loses what a parallel loop writes into an array of a tuple that it also reads
+    latest_use, heat = residency.latest_use, residency.heat
+    for table in prange(len(numbering.first_slot) - 1):
+        for i in range(ids.shape[0]):
+            for column in range(numbering.first_slot[table], numbering.first_slot[table + 1]):
+                if ids[i, column] < 0:
+                    continue
+                row = numbering.first_row[table] + ids[i, column]
+                if latest_use[row] != number:
+                    num_new += latest_use[row] <= settled
+                    latest_use[row] = number
+                    heat[row] += gain
     return num_new
 
 
+@njit(nogil=True, parallel=True, cache=True)
+def find_slots(
+    ids: NDArray[np.int64],
+    numbering: Numbering,
+    number: int,
+    residency: Residency,
+    slots: NDArray[np.int64],
+    distinct: NDArray[np.int64],
+) -> int:
+    """The slots (B, S) of a batch's rows, which have to stay for it; MISSING of rows that have none, −1 without an id.
+
+    `distinct` counts the rows of each table. Returns how many of these rows no later batch is known to use.
+    """
+    num_last_uses = 0
+    where, latest_use, slot_needed = residency.where, residency.latest_use, residency.slot_needed
+    for table in prange(len(numbering.first_slot) - 1):
+        for i in range(ids.shape[0]):
+            for column in range(numbering.first_slot[table], numbering.first_slot[table + 1]):
+                slots[i, column] = -1
+                if ids[i, column] < 0:
+                    continue
+                row = numbering.first_row[table] + ids[i, column]
+                slot = where[row]
+                if slot < 0:
+                    slots[i, column] = MISSING
+                    continue
+                slots[i, column] = slot
+                if slot_needed[slot] != number:
+                    slot_needed[slot] = number
+                    distinct[table] += 1
+                    num_last_uses += latest_use[row] <= number
+    return num_last_uses
+
+
 class SlotProgress(NamedTuple):
-    """How far the rows of a batch have been given slots."""
+    """How far the missing rows of a batch have been given slots."""
 
     number: int  # of the batch
     entry: int  # of the batch, counted through
@@ -101,26 +138,26 @@ class SlotProgress(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def settle(
+def give_slots(
     ids: NDArray[np.int64],
     numbering: Numbering,
     residency: Residency,
+    slots: NDArray[np.int64],
     free: NDArray[np.int64],
     missing: NDArray[np.int64],
     progress: SlotProgress,
-    distinct: NDArray[np.int64],
 ) -> SlotProgress:
-    """Give every row of a batch (B, S) a slot, until there is no free one left.
+    """Give a slot to every row of a batch (B, S) that has none, until there is no free one left.
 
-    The missing rows are noted as (slot, row, what `where` said): their numbers have to be brought. `distinct` counts
-    the rows of each table.
+    These rows are noted as (slot, row, what `where` said, table): their numbers have to be brought.
     """
     number, entry, num_free, num_missing, num_last_uses = progress
     width = ids.shape[1]
     while entry < ids.shape[0] * width:
         i, column = divmod(entry, width)
-        if ids[i, column] >= 0:
-            row = numbering.first_row[numbering.table_of[column]] + ids[i, column]
+        if slots[i, column] == MISSING:
+            table = numbering.table_of[column]
+            row = numbering.first_row[table] + ids[i, column]
             slot = residency.where[row]
             if slot < 0:
                 if num_free == 0:
@@ -128,15 +165,13 @@ def settle(
                 num_free -= 1
                 slot = free[num_free]
                 missing[num_missing, 0], missing[num_missing, 1] = slot, row
-                missing[num_missing, 2] = residency.where[row]
+                missing[num_missing, 2], missing[num_missing, 3] = residency.where[row], table
                 num_missing += 1
+                num_last_uses += residency.latest_use[row] <= number
                 residency.where[row] = slot
                 residency.slot_row[slot] = row
-                residency.slot_needed[slot] = -1
-            if residency.slot_needed[slot] != number:
                 residency.slot_needed[slot] = number
-                distinct[numbering.table_of[column]] += 1
-                num_last_uses += residency.latest_use[row] <= number
+            slots[i, column] = slot
         entry += 1
     return SlotProgress(number, entry, num_free, num_missing, num_last_uses)
 
