@@ -90,11 +90,11 @@ class SavedPiece:
 class SavedTables:
     """The weights, or the optimizer's numbers, of all tables of a saved state; use it with `with`."""
 
-    def __init__(self, directory: Path, what: What) -> None:
+    def __init__(self, directory: Path, what: What, *, with_stored: bool = True) -> None:
         self._place = f"{directory}/{STEMS[what]}*.safetensors"
         self._files = ExitStack()
         self._pieces: dict[str, list[SavedPiece]] = {}
-        if has_stored_rows(directory):
+        if with_stored and has_stored_rows(directory):
             self._open_stored(directory, what)
         for path in sorted(directory.glob(f"{STEMS[what]}*.safetensors")):
             file = self._files.enter_context(open_tensors(path))
