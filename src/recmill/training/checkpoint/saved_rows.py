@@ -54,6 +54,12 @@ def read_kind(directory: Path) -> StoreKind:
     return kind_from_json(read_own_json(directory / STORE, KIND_SHAPE))
 
 
+def is_of_kind(directory: Path, kind: StoreKind) -> bool:
+    """Whether the rows of a saved state begin as those of this kind, and lie as they do."""
+    saved = read_kind(directory)
+    return (saved.store_key, saved.layout) == (kind.store_key, kind.layout)
+
+
 def segments_in(directory: Path) -> list[Path]:
     """The files of rows of a saved state: those that it lists, whatever else lies there."""
     return [directory / name for name in sorted(read_listing(directory)["files"]) if name.endswith(SUFFIX)]
