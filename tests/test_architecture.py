@@ -106,6 +106,7 @@ GUESTS = {
     "pyarrow": (
         *("data/events/arrow.py", "data/logs/json_arrow.py", "data/logs/parquet_rows.py", "data/prepared/parquet.py"),
         *("data/values/values_file.py", "data/logs/sorting/tables.py", "serve/table_file.py"),
+        "training/checkpoint/stored/rows_file.py",
     ),
     "tensorboard": ("observe/record.py",),
     "numba": (

@@ -1,5 +1,6 @@
 """Files that are absent or complete: atomic writes, finished directories, free space, checksums."""
 
+import ctypes
 import glob
 import hashlib
 import json
@@ -26,6 +27,7 @@ VALUES = "values.parquet"  # of a run or of prepared rows: texts of string categ
 STORE_DIR = "store"  # of a run whose tables are larger than memory, while it is trained
 ROWS = "rows"  # of a run of the recipe auto: its prepared rows
 _OWN_CHECKSUM = "manifest_sha256"
+_HERE, _EXCHANGE = -100, 2  # of Linux' renameat2: paths count from the working directory; exchange names
 _HASHES: dict[str, Any] = {"xxh3_128": xxhash.xxh3_128, "sha256": hashlib.sha256}  # the second one in older directories
 CHECKSUM = "xxh3_128"  # ten times as fast, and what it guards against is accidents
 _FILE = Table(optional={"bytes": whole(), "xxh3_128": HEX, "sha256": HEX}, others=ANYTHING)
@@ -109,11 +111,27 @@ def taken_dir(
 def replace_dir(finished: Path, target: Path) -> None:
     """Give a finished directory its name; what was there before is gone only when it stands."""
     if target.exists():
-        target.rename(target.with_name(f".{target.name}.{uuid4().hex[:12]}.old"))
-    finished.rename(target)
+        old = target.with_name(f".{target.name}.{uuid4().hex[:12]}.old")
+        if _exchange(finished, target):
+            finished.rename(old)
+        else:
+            target.rename(old)
+            try:
+                finished.rename(target)
+            except OSError:
+                old.rename(target)
+                raise
+    else:
+        finished.rename(target)
     # a run that was killed at this place before has left one behind too
     for replaced in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 12}.old"):
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Give each of two directories the other's name in one step, where the system can: no kill finds neither."""
+    call = getattr(ctypes.CDLL(None), "renameat2", None)
+    return call is not None and call(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0
 
 
 def refuse_occupied(

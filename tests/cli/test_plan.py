@@ -55,3 +55,20 @@ def test_evaluations_count_if_their_batches_take_more(capsys: pytest.CaptureFixt
         batch_bytes.append(json.loads(capsys.readouterr().out)["batch_bytes"])
     assert batch_bytes[0] < batch_bytes[2] < batch_bytes[3] == 2 * batch_bytes[2]
     assert batch_bytes[0] == pytest.approx(batch_bytes[1], rel=0.02), "a step is about two evaluations of its rows"
+
+
+def test_tables_in_tiers_are_planned_and_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "mlperf-v1", "--memory", "24GiB"]) == 2
+    told = capsys.readouterr().out
+    assert "it would with --set store.kind=cached_ssd --set store.cache_memory=" in told
+    budget = told.split("store.cache_memory=")[1].split(",")[0]
+    tiered = ["--set", "store.kind=cached_ssd", "--set", f"store.cache_memory={budget}"]
+    assert main(["plan", "mlperf-v1", "--memory", "24GiB", *tiered]) == 0
+    told = capsys.readouterr().out
+    assert "to know where each row is" in told
+    assert "each of 2 kept checkpoints may hold as much again" in told
+    assert "fits: 24.00 GiB are there" in told
+    assert main(["plan", "mlperf-v1", "--json", "--memory", "24GiB", *tiered]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["tiers"]["index_bytes"] == 16 * plan["rows"]
+    assert plan["tiers"]["disk_bytes"] > 1.5 * plan["table_bytes"]

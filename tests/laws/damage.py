@@ -14,6 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from recmill.embeddings.store.kind import STORE
+from recmill.embeddings.store.segment import SUFFIX
+from recmill.errors import RunError
+from recmill.files import MANIFEST
+from recmill.training.checkpoint.saved_rows import open_stored
 from tests.laws.forks import Ended, ForkServer
 
 # what differs between runs of the same command: times, process ids, paths
@@ -53,15 +60,33 @@ class Kind:
 
 
 def digest_of(path: Path) -> str:
-    """Of a file, or of all files of a directory that are results."""
+    """Of a file, or of all files of a directory that are results; of files of rows, the rows."""
     found = hashlib.sha256()
     files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+    stores = {each.parent for each in files if each.name == STORE}
     for each in files:
         parts = each.relative_to(path).parts
-        if not any(part in _NOT_RESULTS or part.startswith(".") for part in parts):
+        if any(part in _NOT_RESULTS or part.startswith(".") for part in parts):
+            continue
+        if each.name == STORE:
+            found.update(_rows_in(each.parent))
+        elif each.parent not in stores or not (each.name == MANIFEST or each.suffix == SUFFIX):
             found.update(f"{'/'.join(parts)}\0".encode())
             found.update(each.read_bytes())
     return found.hexdigest()
+
+
+def _rows_in(directory: Path) -> bytes:
+    """All rows of a saved state; in which files they lie depends on when it was saved before."""
+    try:
+        stored = open_stored(directory)
+        try:
+            rows = stored.read(np.arange(stored.kind.num_rows))
+        finally:
+            stored.close()
+    except (RunError, OSError) as error:
+        return f"not to be read: {error}".encode()
+    return rows.weights.tobytes() + rows.state.tobytes()
 
 
 Harm = Callable[[Path, Kind, random.Random], str]

@@ -17,6 +17,7 @@ _TINY = tuple(
     for word in ("--set", setting)
 )
 _TABLES = ("--set", "data.table_rows=" + str([50] * 26))
+_TIERED = ("--set", "store.kind=cached_ssd", "--set", "store.cache_memory=80KiB")
 _STOP = ("--set", "stop.max_steps=6")
 _SEQUENCES = tuple(
     word
@@ -68,6 +69,10 @@ class Workshop:
         words = ("train", "demo", *_TINY, *_TABLES, *_STOP, "--set", "cadence.keep_ledger=true")
         return self._made(f"run_{seed}", *words, "--data", self._log(seed), "--run")
 
+    def _tiered_run(self, seed: int) -> Path:
+        words = ("train", "demo", *_TINY, *_TABLES, *_TIERED, *_STOP)
+        return self._made(f"tiered_run_{seed}", *words, "--data", self._log(seed), "--run")
+
     def _sequence_run(self, seed: int) -> Path:
         return self._made(
             f"sequence_run_{seed}", "train", "sasrec", *_SEQUENCES, "--data", self._sequences(seed), "--run"
@@ -107,6 +112,12 @@ class Workshop:
         self._warm_up("after evaluate of clicks", uses[1], self._run(1))
         return Kind("run", self._run(1), uses, self._run(2))
 
+    def tiered_run(self) -> Kind:
+        """A run whose tables lie in files of rows: it goes on, is evaluated and predicts."""
+        uses = self.run().uses
+        self._warm_up("after evaluate of a tiered run", uses[1], self._tiered_run(1))
+        return Kind("tiered run", self._tiered_run(1), uses, self._tiered_run(2))
+
     def sequence_run(self) -> Kind:
         """A run of sequences that goes on, is evaluated, and recommends."""
         uses = (
@@ -124,6 +135,23 @@ class Workshop:
         words = (*words, "--data", str(self._log(1)), "--run", "{dir}")
         self._run(1)  # loads its kernels
         return Scenario("run", None, words, (*words, "--start-or-resume"), "{dir}/model")
+
+    def tiered_resume(self) -> Scenario:
+        """A finished run with rows in files that goes on."""
+        words = ("train", "--run", "{dir}", "--resume", "--set", "stop.max_steps=9")
+        return Scenario("tiered resume", self._tiered_run(1), words, words, "{dir}/model")
+
+    def writing_tiered_run(self) -> Scenario:
+        """A run with rows in files from its start."""
+        words = ("train", "demo", *_TINY, *_TABLES, *_TIERED, *_STOP, "--data", str(self._log(1)), "--run", "{dir}")
+        self._tiered_run(1)  # loads its kernels
+        return Scenario("tiered run", None, words, (*words, "--start-or-resume"), "{dir}/model")
+
+    def compact(self) -> Scenario:
+        """A saved state with rows in files, written anew in its place."""
+        words = ("store", "compact", "{dir}")
+        before = self._tiered_run(1) / "checkpoints" / "step_0000000006"
+        return Scenario("compact", before, words, words, "{dir}")
 
     def resume(self) -> Scenario:
         """A finished run that goes on."""
@@ -160,12 +188,16 @@ KINDS: dict[str, Callable[[Workshop], Kind]] = {
     "vocabulary": Workshop.vocabulary,
     "sequences": Workshop.sequences,
     "run": Workshop.run,
+    "tiered run": Workshop.tiered_run,
     "sequence run": Workshop.sequence_run,
     "model": Workshop.model,
 }
 SCENARIOS: dict[str, Callable[[Workshop], Scenario]] = {
     "run": Workshop.writing_run,
     "resume": Workshop.resume,
+    "tiered run": Workshop.writing_tiered_run,
+    "tiered resume": Workshop.tiered_resume,
+    "compact": Workshop.compact,
     "prepare": Workshop.preparation,
     "prepare parquet": lambda shop: shop.preparation("--format", "parquet"),
     "prepare events": Workshop.event_preparation,

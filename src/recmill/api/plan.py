@@ -42,6 +42,16 @@ class RunPlan:
         """Whether there is memory for it."""
         return self.total_bytes <= self.memory_bytes
 
+    @property
+    def suggested_tiers(self) -> str:
+        """Options with which rows lie in files and the run fits; empty if it fits, or if none help."""
+        if isinstance(self.detail, tuple) or not isinstance(self.config, TrainConfig) or self.config.store.is_tiered:
+            return ""
+        from recmill.training.click.tier_plan import suggest_budget
+
+        room: int = self.detail.room_for_tables(self.memory_bytes)  # type: ignore[union-attr]
+        return "" if self.fits else suggest_budget(self.config, room)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
         if isinstance(self.detail, tuple):

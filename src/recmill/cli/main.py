@@ -15,7 +15,6 @@ from recmill.cli import (
     audit,
     bench,
     calibrate,
-    checkpoint,
     demo,
     doctor,
     evaluate,
@@ -31,6 +30,7 @@ from recmill.cli import (
 )
 from recmill.cli.address_space import refuse_little_address_space
 from recmill.cli.files import sort, split
+from recmill.cli.saved import checkpoint, store
 from recmill.errors import ERROR_FILE, INTERRUPTED, PeerFailed, RecmillError, UserError
 
 # How often a thread that waits for another looks before it sleeps: for some tens of microseconds, the gaps within a
@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in (
         *(demo, synth, split, sort, schema, audit, prepare, recipes, plan),
-        *(train, launch, evaluate, calibrate, predict, recommend, checkpoint, bench, doctor),
+        *(train, launch, evaluate, calibrate, predict, recommend, checkpoint, store, bench, doctor),
     ):
         verb.add_parser(verbs)
     return parser

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from recmill.api.plan import RunPlan
     from recmill.training.click.plan import ClickPlan
     from recmill.training.click.sharded_plan import ProcessPlan
+    from recmill.training.click.tier_plan import TierPlan
     from recmill.training.sequence.plan import SequencePlan
 
 GIB = 1 << 30
@@ -55,7 +56,7 @@ def show(plan: "RunPlan") -> None:
     if isinstance(plan.detail, tuple):
         show_processes(plan.detail, plan.memory_bytes)
     elif isinstance(plan.config, TrainConfig):
-        show_clicks(plan.detail, plan.memory_bytes)  # type: ignore[arg-type]
+        show_clicks(plan.detail, plan.memory_bytes, plan.suggested_tiers)  # type: ignore[arg-type]
     else:
         show_sequences(plan, plan.detail)  # type: ignore[arg-type]
 
@@ -89,7 +90,7 @@ def show_processes(plans: "Sequence[ProcessPlan]", memory: int) -> None:
         )
 
 
-def show_clicks(plan: "ClickPlan", memory: int) -> None:
+def show_clicks(plan: "ClickPlan", memory: int, suggested_tiers: str) -> None:
     """A table for a person, and whether it fits."""
     from rich import box
     from rich.console import Console
@@ -110,24 +111,44 @@ def show_clicks(plan: "ClickPlan", memory: int) -> None:
         f"layers: {plan.dense_parameters:,} parameters, {plan.dense_bytes / GIB:.3f} GiB with gradients and optimizer"
     )
     print(f"arithmetic: {plan.flops_per_row:,} floating-point operations per row forward, about three times to train")
+    if plan.tiers is not None:
+        show_tiers(plan.tiers)
     print(
         f"memory: {plan.total_bytes / GIB:.2f} GiB for one process, a batch taking {plan.batch_bytes / GIB:.3f} GiB; "
         f"{plan.copy_bytes / GIB:.2f} GiB more let training go on while a state is saved"
     )
-    print(describe_fit(plan, memory))
+    print(describe_fit(plan, memory, suggested_tiers))
 
 
-def describe_fit(plan: "ClickPlan", memory: int) -> str:
+def show_tiers(tiers: "TierPlan") -> None:
+    """What a cache over a store takes."""
+    share = tiers.num_slots / max(1, tiers.num_rows)
+    print(
+        f"cache: {tiers.num_slots:,} rows ({share:.1%}) in {tiers.cache_bytes / GIB:.3f} GiB, and "
+        f"{tiers.index_bytes / GIB:.3f} GiB "
+        + ("to know where each row is" if tiers.kind == "cached_ssd" else "for all")
+    )
+    if tiers.kind == "cached_ssd":
+        print(
+            f"disk: up to {tiers.disk_bytes() / GIB:.2f} GiB if every row is trained on, and each of "
+            f"{tiers.num_kept} kept checkpoints may hold as much again"
+        )
+
+
+def describe_fit(plan: "ClickPlan", memory: int, suggested_tiers: str) -> str:
     """Whether it fits and, if not, by how much and what would help."""
     if plan.total_bytes <= memory:
         return f"fits: {memory / GIB:.2f} GiB are there"
     over = (
         f"does not fit: {(plan.total_bytes - memory) / GIB:.2f} GiB more than the {memory / GIB:.2f} GiB that are there"
     )
+    if plan.tiers is not None:
+        return f"{over}; {plan.tiers.lower_cache(plan.room_for_tables(memory))}"
     cap = plan.largest_cap(memory)
     if cap is None:
         return f"{over}; smaller tables do not help, lower data.global_batch or the layers"
-    return f"{over}; it would with --set data.max_rows_per_table={cap}"
+    with_tiers = f"{suggested_tiers}, or with " if suggested_tiers else ""
+    return f"{over}; it would with {with_tiers}--set data.max_rows_per_table={cap}"
 
 
 def show_sequences(plan: "RunPlan", detail: "SequencePlan") -> None:

@@ -151,7 +151,12 @@ class TieredTables(RowEngine):
                 for part, part_before in zip(values, before, strict=True):
                     is_new |= (part.view(np.uint32) != part_before.view(np.uint32)).any(axis=1)
                 if is_new.any():
-                    self.cache.write_rows(rows[is_new], Arena(*(part[is_new] for part in values)))
+                    self._write_rows(rows[is_new], Arena(*(part[is_new] for part in values)))
+
+    def _write_rows(self, rows: NDArray[np.int64], values: Arena) -> None:
+        """Rows from elsewhere, of which it is known only that they changed no later than now."""
+        steps = np.full(len(rows), self.num_updates, np.int64)
+        self.cache.place_rows(rows, self.cache.backing.append(rows, steps, values, np.arange(len(rows))))
 
     def shapes(self) -> dict[str, tuple[int, int]]:
         """Rows and columns of the tables."""

@@ -17,6 +17,7 @@ from recmill.embeddings.store.block_reader import aligned_bytes, open_direct
 from recmill.embeddings.store.layout import Arena, RecordLayout, pack_records, seal_blocks
 from recmill.errors import RunError
 from recmill.files import write_at
+from recmill.regular import other_kind
 
 SUFFIX = ".rows"
 _MAGIC = b"recmillR"
@@ -144,7 +145,7 @@ def _end_of_file(rows: NDArray[np.int64], steps: NDArray[np.int64], segment: Seg
 
 def read_footer(path: Path, layout: RecordLayout, store_key: int | None) -> Footer:
     """Which rows a finished segment holds; one of another layout or store, or a damaged one, is rejected by name."""
-    number, size = _number_in(path), path.stat().st_size
+    number, size = _number_in(path), _size_of(path)
     with path.open("rb") as file:
         file.seek(max(0, size - _TAIL.size))
         tail = file.read()
@@ -179,6 +180,17 @@ def read_store_key(path: Path) -> int:
     if len(tail) != _TAIL.size:
         raise RunError(f"{path} is damaged: it is too short for a file of rows; {_WAY_OUT}")
     return int(_TAIL.unpack(tail)[7])
+
+
+def _size_of(path: Path) -> int:
+    """Of a regular file; a pipe would be waited for."""
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}; {_WAY_OUT}") from None
+    if (kind := other_kind(facts)) is not None:
+        raise RunError(f"{path} is {kind}, and a file of rows is expected; {_WAY_OUT}")
+    return facts.st_size
 
 
 def _number_in(path: Path) -> int:

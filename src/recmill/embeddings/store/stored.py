@@ -22,7 +22,11 @@ class StoredRows:
         self.where = np.full(kind.num_rows, NEVER, np.int64)
         self.first_row = kind.bounds.first_row
         self._first_values = kind.first_values
-        take_segments(self.log, self.where, paths, {})
+        try:
+            take_segments(self.log, self.where, paths, {})
+        except BaseException:
+            self.log.close()
+            raise
 
     def close(self) -> None:
         """Let go of the files."""
@@ -47,6 +51,7 @@ def take_segments(log: SegmentLog, where: NDArray[np.int64], paths: Sequence[Pat
     """Open finished segments, and note where the rows lie that they hold."""
     for path, rows, places in log.take_in(paths, digests):
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(where)):
-            raise RunError(f"{path} is damaged: it has row {rows.max():,}, and the tables have {len(where):,} rows")
+            bad = int(rows.min()) if rows.min() < 0 else int(rows.max())
+            raise RunError(f"{path} is damaged: it has row {bad:,}, and the tables have {len(where):,} rows")
         where[rows] = outside(places)
     log.note_living(outside(where[where != NEVER]))

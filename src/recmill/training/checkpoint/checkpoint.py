@@ -137,10 +137,10 @@ def read_checkpoint(directory: Path, state: State, *, verify: bool = True) -> Pr
     _refuse_other_rows(directory, manifest, state)
     _refuse_other_data(directory, counters.get("data"), state)
     fill_tensors(dict(state.model.state_dict()), directory / DENSE)
+    if state.tables:  # first: rows that a store takes from elsewhere changed no later than now
+        state.tables.num_updates = counters["table_updates"]
     fill_tables(directory, manifest, state.tables, ("weights", "state"))
     _restore_optimizer(state, directory / OPTIMIZER)
-    if state.tables:
-        state.tables.num_updates = counters["table_updates"]
     if state.loss_scale:
         if counters["loss_scale"] is None:
             raise RunError(f"{directory / COUNTERS} does not fit the settings: loss_scale is null, and fp16 needs one")

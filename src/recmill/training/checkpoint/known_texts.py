@@ -8,6 +8,7 @@ import numpy as np
 from recmill.data.encode.entries import Entries
 from recmill.data.encode.transforms import category_plan, encode_categories
 from recmill.data.text.fields import MISSING_CATEGORY
+from recmill.data.values.known import KnownValues
 from recmill.data.values.values_file import read_known
 from recmill.files import CONFIG, VALUES, has_manifest
 from recmill.settings.clicks import TrainConfig
@@ -15,14 +16,19 @@ from recmill.training.checkpoint.saved_state import SavedState
 
 
 def find_texts(state: SavedState, config: TrainConfig, table: str) -> dict[int, bytes]:
-    """The texts of a column by their hashes: kept by the run, or else beside its prepared rows or its vocabulary."""
+    """The texts of a column by their hashes."""
+    return find_all_texts(state, config).get(table, {})
+
+
+def find_all_texts(state: SavedState, config: TrainConfig) -> KnownValues:
+    """The texts of all columns: kept by the run, or else beside its prepared rows or its vocabulary."""
     directory = state.directory.resolve()
     runs = [home for home in (directory, *directory.parents[:2]) if (home / CONFIG).is_file()]
     vocabulary = config.data.vocabulary
     prepared = [Path(config.data.dir), *([Path(vocabulary).parent] if vocabulary else [])]
     for home in (*runs, *(each for each in prepared if has_manifest(each))):
         if (home / VALUES).is_file():
-            return read_known(home / VALUES).get(table, {})
+            return read_known(home / VALUES)
     return {}
 
 

@@ -41,7 +41,7 @@ def reshard(state: SavedState, out_dir: Path, num_pieces: int) -> None:
         for what in state.whats:
             with state.tables(what) as saved:
                 _write_tables(saved, what, scratch, num_pieces)
-        write_manifest(scratch, kind=state.kind, step=state.step, **_identity(manifest))
+        write_manifest(scratch, kind=state.kind, step=state.step, **identity_of(manifest))
 
 
 def export(state: SavedState, out_dir: Path) -> None:
@@ -59,10 +59,10 @@ def export(state: SavedState, out_dir: Path) -> None:
                 _write_tables(saved, "weights", scratch, 1)
         if (settings := state.settings()) is not None:  # without them nobody can tell what the weights are of
             (scratch / CONFIG).write_text(tomli_w.dumps(settings))
-        write_manifest(scratch, kind="model", step=state.step, **_identity(manifest))
+        write_manifest(scratch, kind="model", step=state.step, **identity_of(manifest))
 
 
-def _identity(manifest: dict[str, Any]) -> dict[str, Any]:
+def identity_of(manifest: dict[str, Any]) -> dict[str, Any]:
     """What its rows stand for, the data and the run that it is of, if it says so."""
     return {key: manifest[key] for key in ("rows", "data", RUN) if key in manifest}
 

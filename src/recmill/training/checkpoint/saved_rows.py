@@ -16,7 +16,7 @@ from recmill.embeddings.store.segment import SUFFIX, SegmentFile
 from recmill.embeddings.store.stored import StoredRows
 from recmill.embeddings.tiered import TieredTables
 from recmill.errors import RunError
-from recmill.files import CHECKSUM, checksum
+from recmill.files import CHECKSUM, checksum, read_listing
 from recmill.own_files import read_own_json, sealed
 
 
@@ -54,9 +54,15 @@ def read_kind(directory: Path) -> StoreKind:
     return kind_from_json(read_own_json(directory / STORE, KIND_SHAPE))
 
 
+def is_of_kind(directory: Path, kind: StoreKind) -> bool:
+    """Whether the rows of a saved state begin as those of this kind, and lie as they do."""
+    saved = read_kind(directory)
+    return (saved.store_key, saved.layout) == (kind.store_key, kind.layout)
+
+
 def segments_in(directory: Path) -> list[Path]:
-    """The files of rows of a saved state."""
-    return sorted(directory.glob(f"*{SUFFIX}"))
+    """The files of rows of a saved state: those that it lists, whatever else lies there."""
+    return [directory / name for name in sorted(read_listing(directory)["files"]) if name.endswith(SUFFIX)]
 
 
 def restore_in_place(directory: Path, manifest: Mapping[str, Any], tables: TieredTables) -> None:

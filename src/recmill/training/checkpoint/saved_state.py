@@ -92,8 +92,11 @@ class SavedState:
                     yield name, file.get_tensor(name)
 
     def tables(self, what: What) -> SavedTables:
-        """The tables, to be used with `with`."""
-        return SavedTables(self.directory, what)
+        """The tables, to be used with `with`.
+
+        Files of rows hold what the optimizer keeps in any case; of weights alone it does not count.
+        """
+        return SavedTables(self.directory, what, with_stored=what in self.whats)
 
 
 def open_state(path: Path) -> SavedState:

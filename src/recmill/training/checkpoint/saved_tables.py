@@ -19,6 +19,7 @@ from recmill.training.checkpoint.open_tensors import open_tensors
 from recmill.training.checkpoint.saved_rows import (
     StoredContent,
     has_stored_rows,
+    is_of_kind,
     open_stored,
     restore_in_place,
     widths_of,
@@ -90,11 +91,11 @@ class SavedPiece:
 class SavedTables:
     """The weights, or the optimizer's numbers, of all tables of a saved state; use it with `with`."""
 
-    def __init__(self, directory: Path, what: What) -> None:
+    def __init__(self, directory: Path, what: What, *, with_stored: bool = True) -> None:
         self._place = f"{directory}/{STEMS[what]}*.safetensors"
         self._files = ExitStack()
         self._pieces: dict[str, list[SavedPiece]] = {}
-        if has_stored_rows(directory):
+        if with_stored and has_stored_rows(directory):
             self._open_stored(directory, what)
         for path in sorted(directory.glob(f"{STEMS[what]}*.safetensors")):
             file = self._files.enter_context(open_tensors(path))
@@ -205,8 +206,10 @@ class SavedTables:
 
 def fill_tables(directory: Path, manifest: Mapping[str, Any], tables: HasPieces | None, whats: Sequence[What]) -> None:
     """Put saved values into tables, wherever these have their rows."""
-    if isinstance(tables, TieredTables) and tables.log is not None and has_stored_rows(directory):
-        restore_in_place(directory, manifest, tables)
+    own = tables if isinstance(tables, TieredTables) and tables.log is not None else None
+    # weights of a run with another seed or optimizer can be scored with too, row by row
+    if own is not None and has_stored_rows(directory) and ("state" in whats or is_of_kind(directory, own.kind)):
+        restore_in_place(directory, manifest, own)
         return
     with ExitStack() as stack:
         saved = {what: stack.enter_context(SavedTables(directory, what)) for what in whats}

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 from recmill.embeddings.tiered import TieredTables
 from recmill.errors import ConfigError
-from recmill.files import STORE_DIR, refuse_unwritable
+from recmill.files import STORE_DIR, refuse_unwritable, require_free_space
 from recmill.lock import locked
 from recmill.memory import limit_bytes
 from recmill.models.click.own import BuildLayers
@@ -18,6 +19,7 @@ from recmill.training.click.assemble import assemble, table_specs
 from recmill.training.click.inputs import Inputs, refuse_large_batch, verify_inputs
 from recmill.training.click.plan import refuse_large_run
 from recmill.training.click.task import ClickTask
+from recmill.training.click.tier_plan import plan_tiers
 from recmill.training.device import require_torchrec
 from recmill.training.loop.signals import Signals
 from recmill.training.loop.task import Task
@@ -85,24 +87,36 @@ class ClickJob:
         assert self._inputs is not None
         self._inputs.keep_values(run_dir)
 
-    def _open_store(self, tables: TieredTables, run_dir: Path | None) -> None:
+    def _require_disk(self, directory: Path) -> None:
+        """Complain about a disk that the rows which this run can meet would fill."""
+        tiers, data, stop = plan_tiers(self._config), self._config.data, self._config.stop
+        assert self._inputs is not None
+        num_rows = ceil(self._inputs.estimate_rows("train"))
+        if stop.max_steps:
+            num_rows = min(num_rows, stop.max_steps * data.global_batch)
+        if tiers is not None:
+            needed = tiers.disk_bytes(num_rows * sum(data.slots_per_column))
+            require_free_space(directory, needed, f"the store of rows (store.dir = {directory})")
+
+    def _open_store(self, tables: TieredTables, run_dir: Path | None, *, is_new: bool) -> None:
         """Give rows that leave the cache a place; of a model that is not trained, none does."""
         self._open.callback(tables.close)
         if run_dir is not None and tables.log is not None:
             directory = Path(self._config.store.dir or run_dir / STORE_DIR)
             refuse_unwritable(directory)
+            if is_new:
+                self._require_disk(directory)
             directory.mkdir(parents=True, exist_ok=True)
             self._open.enter_context(locked(directory))
             tables.write_into(directory)
 
     def build_task(self, group: Group, signals: Signals, *, is_new: bool, run_dir: Path | None = None) -> Task:
         """The model, its tables and its data, in this process or over all of them."""
-        del is_new  # first values are drawn in no time
         assert self._inputs is not None
         if not self.uses_torchrec(group.world):
             state = replace(assemble(self._config, self._build_layers), data_hash=self._inputs.identity)
             if isinstance(state.tables, TieredTables):
-                self._open_store(state.tables, run_dir)
+                self._open_store(state.tables, run_dir, is_new=is_new)
             return ClickTask(state, self._inputs, signals)
         from recmill.training.click.sharded import ShardedTask, assemble_sharded  # TorchRec costs seconds
 

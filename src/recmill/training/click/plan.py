@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from recmill.settings.clicks import TrainConfig
 from recmill.training.click.assemble import build_model, count_inputs
+from recmill.training.click.tier_plan import TierPlan, plan_tiers, suggest_budget
 from recmill.training.footprint import BASE_BYTES, FLOAT_BYTES, Need, lower_batch, refuse_too_large
 
 _SAMPLE_ROWS = 4
@@ -46,6 +47,7 @@ class ClickPlan:
     flops_per_row: int  # of a forward pass through the layers; a training step is about three times that
     step_bytes: int  # of a batch forward and backward
     evaluation_bytes: int  # of a batch forward alone
+    tiers: TierPlan | None = None
 
     @property
     def batch_bytes(self) -> int:
@@ -73,15 +75,21 @@ class ClickPlan:
         return sum(table.total_bytes for table in self.tables)
 
     @property
+    def held_bytes(self) -> int:
+        """What of all tables is in memory."""
+        return self.tiers.memory_bytes if self.tiers else self.table_bytes
+
+    @property
     def total_bytes(self) -> int:
         """What a process needs; the memory a step has freed is kept for the next, and does not fit an evaluation."""
-        return self.table_bytes + self.dense_bytes + self.step_bytes + self.evaluation_bytes + BASE_BYTES
+        return self.held_bytes + self.dense_bytes + self.step_bytes + self.evaluation_bytes + BASE_BYTES
 
     @property
     def copy_bytes(self) -> int:
         """What a saved state is copied to first, where there is room for it."""
         layers = self.dense_parameters * (1 + self.dense_state_width) * FLOAT_BYTES
-        return self.table_bytes + layers
+        is_copied = self.tiers is None or self.tiers.kind == "cached_host_mem"  # files are linked
+        return layers + (self.table_bytes if is_copied else 0)
 
     def as_dict(self, memory: int) -> dict[str, Any]:
         """Plain numbers for JSON."""
@@ -107,17 +115,22 @@ class ClickPlan:
             "copy_bytes": self.copy_bytes,
             "memory_bytes": memory,
             "max_rows_per_table": self.largest_cap(memory),
+            **({"tiers": self.tiers.as_dict()} if self.tiers else {}),
         }
 
     def largest_cap(self, memory_bytes: int) -> int | None:
         """The largest data.max_rows_per_table with which the run fits, or None if not even small tables help."""
-        return self._largest_cap(memory_bytes - (self.total_bytes - self.table_bytes))
+        return self._largest_cap(memory_bytes - (self.total_bytes - self.held_bytes))
 
     def lower_tables(self, room: int) -> str:
         """What to do so that the tables take no more than this."""
         cap = self._largest_cap(room)
         way_out = f"set data.max_rows_per_table={cap} or less" if cap else "lower model.embedding_dim"
         return f"{way_out}, or spread the tables over machines"
+
+    def room_for_tables(self, memory_bytes: int) -> int:
+        """What there is for them beside all else."""
+        return memory_bytes - (self.total_bytes - self.held_bytes)
 
     def _largest_cap(self, room: int) -> int | None:
         def fits(cap: int) -> bool:
@@ -153,9 +166,16 @@ def refuse_large_run(config: TrainConfig, memory_bytes: int, num_procs: int = 1)
         _batch_need("a training step", plan.step_bytes // num_procs, "data.global_batch", config.data.global_batch),
         _batch_need("an evaluation", plan.evaluation_bytes // num_procs, "data.eval_batch", config.data.eval_batch),
     ]
-    if num_procs == 1:
-        needs.insert(0, Need("embedding tables", plan.table_bytes, plan.lower_tables))
+    if num_procs == 1 and plan.tiers:
+        needs.insert(0, Need("cached rows", plan.held_bytes, plan.tiers.lower_cache))
+    elif num_procs == 1:
+        needs.insert(0, Need("embedding tables", plan.table_bytes, lambda room: _lower_tables(plan, config, room)))
     refuse_too_large(needs, memory_bytes)
+
+
+def _lower_tables(plan: ClickPlan, config: TrainConfig, room: int) -> str:
+    tiers = suggest_budget(config, room)
+    return f"keep rows in files with {tiers}, or {plan.lower_tables(room)}" if tiers else plan.lower_tables(room)
 
 
 def _batch_need(what: str, num_bytes: int, setting: str, batch: int) -> Need:
@@ -186,6 +206,7 @@ def make_plan(config: TrainConfig) -> ClickPlan:
         flops,
         step_bytes,
         evaluation_bytes,
+        plan_tiers(config),
     )
 
 

@@ -83,7 +83,7 @@ def run_ls(args: argparse.Namespace) -> int:
         name = str(Path(each["path"]).relative_to(args.run_dir))
         rows.append([name, *cells, best, "intact" if each["intact"] else "torn"])
     numbers_in = {"step": True, "MiB": True, "rows": True, "epoch": True, "processes": True}
-    _print_table({"saved": False, **numbers_in, "best so far": False, "state": False}, rows)
+    print_table({"saved": False, **numbers_in, "best so far": False, "state": False}, rows)
     for each in found:
         if each["damage"]:
             print(f"torn: {each['damage']}")
@@ -130,7 +130,7 @@ def run_show(args: argparse.Namespace) -> int:
             rows.append([each["name"], each["what"], shape, each["dtype"], f"{each['norm']:.6g}", ", ".join(pieces)])
         if rows:
             last = "lies in" if title == "tables" else ""
-            _print_table({title: False, "what": False, "shape": True, "dtype": False, "norm": True, last: False}, rows)
+            print_table({title: False, "what": False, "shape": True, "dtype": False, "norm": True, last: False}, rows)
     return 0
 
 
@@ -164,7 +164,7 @@ def _show_diff(diff: "StateDiff") -> None:
             sizes = (f"{each.num_differing:,}", f"{each.num_values:,}")
             rows.append([each.name, *sizes, f"{each.max_absolute:.3g}", f"{each.max_relative:.3g}", shapes])
         numbers_in = {"differing": True, "of": True, "largest": True, "relative": True}
-        _print_table({"tensor": False, **numbers_in, "": False}, rows)
+        print_table({"tensor": False, **numbers_in, "": False}, rows)
     for side, names in (("A", diff.only_in_a), ("B", diff.only_in_b)):
         for name in names:
             print(f"only in {side}: {name}")
@@ -222,7 +222,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _print_table(headings: Mapping[str, bool], rows: Sequence[Sequence[str]]) -> None:
+def print_table(headings: Mapping[str, bool], rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns, those of numbers to the right; no name is folded, so that it can be found and copied."""
     lines = [list(headings), *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]

@@ -1,0 +1,1 @@
+"""Verbs about what a run has saved."""
