@@ -331,7 +331,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--budgets", default="0.1,0.01", help="caches, as shares of all rows' bytes (0.1,0.01)")
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the synthetic log (3,000,000)")
     parser.add_argument("--data", type=Path, help="such a log that is there already")
-    parser.add_argument("--warm", type=int, default=600, help="batches that warm the caches up (600)")
+    parser.add_argument("--warm", type=int, default=1000, help="batches that warm the caches up: an epoch (1,000)")
     parser.add_argument("--batches", type=int, default=2000, help="of the part misses (2,000)")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each contender (15)")
     parser.add_argument("--steps", type=int, default=20, help="steps of a turn (20)")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recmill.embeddings.engine import RowEngine
 from recmill.embeddings.local import LocalTables
-from recmill.embeddings.store.cache import Settling, bytes_per_slot
+from recmill.embeddings.store.cache import Settling
 from recmill.embeddings.store.kind import StoreKind
 from recmill.embeddings.tiered import TieredTables
 from recmill.settings.run import StoreName, TableStore
@@ -21,7 +21,7 @@ Ids = NDArray[np.int64]
 
 def build_tiered(kind: StoreKind, store: StoreName, num_slots: int, directory: Path) -> TieredTables:
     """Tables whose cache has so many slots."""
-    settings = TableStore(kind=store, cache_memory=max(1 << 12, num_slots * bytes_per_slot(kind.layout)))
+    settings = TableStore(kind=store, cache_memory=max(1 << 12, num_slots * kind.layout.record_bytes))
     tables = TieredTables(kind.specs, kind.dim, kind.optimizer, settings, seed=kind.seed)
     tables.write_into(directory)
     return tables

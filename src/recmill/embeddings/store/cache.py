@@ -27,6 +27,7 @@ from recmill.embeddings.store.residency import (
     Numbering,
     SlotProgress,
     announce,
+    are_finite,
     empty_residency,
     find_moved,
     find_slots,
@@ -41,6 +42,7 @@ from recmill.embeddings.store.residency import (
 
 _AGE = 1600.0  # batches after which a use counts half
 _MOST_GAIN = 2.0**60
+_OFTEN = 2.5  # recent uses of a row that announced batches will use again and again
 _LEAVE_AT_ONCE = 64  # parts of the cache: one of them leaves at a time
 _LEAST_LEAVING, _MOST_LEAVING = 2048, 8  # rows, unless that is more than such a part of the cache
 _CHOOSE_AT_ONCE = 8
@@ -116,7 +118,7 @@ class RowCache:
     ) -> None:
         num_rows = int(bounds.first_row[-1])
         self.layout = layout
-        self.num_slots = min(num_rows, memory_bytes // bytes_per_slot(layout))
+        self.num_slots = min(num_rows, memory_bytes // layout.record_bytes)
         self.arena = empty_arena(self.num_slots, layout)
         self.residency = empty_residency(num_rows, self.num_slots)
         self.backing = backing
@@ -328,7 +330,7 @@ class RowCache:
 
     def _append(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         residency = self.residency
-        self.has_bad_numbers |= not np.isfinite(self.arena.weights[slots]).all()
+        self.has_bad_numbers |= not are_finite(self.arena.weights, slots)
         return self.backing.append(residency.slot_row[slots], residency.slot_step[slots], self.arena, slots)
 
     def _pick(self, wanted: int) -> NDArray[np.int64]:
@@ -341,7 +343,8 @@ class RowCache:
 
     def _choose(self, wanted: int) -> None:
         """Who leaves next: rows that no announced batch uses or, if there are none, the one that is used last."""
-        order_of_leaving(self.residency, self._finished, self._settled, self._keys)
+        often = _OFTEN * self._gain
+        order_of_leaving(self.residency, self._finished, self._settled, often, self._keys)
         count = min(self.num_slots, wanted * _CHOOSE_AT_ONCE)
         chosen = np.argpartition(self._keys, count - 1)[:count]
         keys = self._keys[chosen]

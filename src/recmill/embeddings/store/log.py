@@ -27,6 +27,7 @@ _MOST_SEGMENTS = 256  # of full size: their descriptors stay open
 _LEAST_SEGMENT_BYTES = 4 << 20
 _MOST_SEGMENT_BYTES = 1 << 30
 _MOST_DEAD = 0.5  # records that do not count any more, as a share of those that do, before segments are emptied
+_FETCHED_BLOCKS = 1024  # that are read at a time
 _READ_BLOCKS = 256  # of a segment that is being emptied
 
 RowsAndPlaces = tuple[Path, NDArray[np.int64], NDArray[np.int64]]
@@ -257,8 +258,11 @@ class SegmentLog:
         self.traffic.bytes_read += len(files) * self.layout.block_bytes
 
         def fetch() -> None:
-            found = self._read(wanted, files).view(np.float32)
-            unpack_records(found, block_of, record_of, arena, slots)
+            for first in range(0, len(files), _FETCHED_BLOCKS):
+                part = slice(first, first + _FETCHED_BLOCKS)
+                found = self._read(_Blocks(wanted.numbers[part], wanted.blocks[part]), files[part]).view(np.float32)
+                start, end = np.searchsorted(block_of, (first, first + _FETCHED_BLOCKS))
+                unpack_records(found, block_of[start:end] - first, record_of[start:end], arena, slots[start:end])
 
         under_way: Future[None] = self._thread.submit(fetch)
         return under_way.result

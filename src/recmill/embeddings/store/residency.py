@@ -18,6 +18,7 @@ NO_PLACE = -1  # of a slot: what it holds is nowhere else
 FREE = -1  # of a slot: no row
 MISSING = -2  # of an entry of a batch: its row has no slot yet
 _SOON = 1e30  # above all numbers of uses
+_OFTEN_USED = 1e45
 
 
 class Numbering(NamedTuple):
@@ -196,17 +197,22 @@ def translate(
 
 
 @njit(nogil=True, parallel=True, cache=True)
-def order_of_leaving(residency: Residency, finished: int, settled: int, keys: NDArray[np.float64]) -> None:
+def order_of_leaving(
+    residency: Residency, finished: int, settled: int, often: float, keys: NDArray[np.float64]
+) -> None:
     """For each slot, when its row would leave: the smallest first, infinity for those that must stay.
 
-    Batches up to `finished` are done with, and those up to `settled` have their rows in the cache.
+    Batches up to `finished` are done with, and those up to `settled` have their rows in the cache. First come rows that
+    no announced batch uses, then those that one does, the farthest first, and last rows whose heat is above `often`.
     """
     for slot in prange(len(keys)):
         row = residency.slot_row[slot]
         if row < 0 or residency.slot_needed[slot] > finished:
             keys[slot] = np.inf
         elif residency.latest_use[row] > settled:
-            keys[slot] = _SOON * (2.0**32 - residency.latest_use[row])  # the one that is used last leaves first
+            heat = residency.heat[row]
+            # of a row that is used once, the latest use is the next
+            keys[slot] = _SOON * (2.0**32 - residency.latest_use[row]) if heat < often else _OFTEN_USED * heat
         else:
             keys[slot] = residency.heat[row]
 
@@ -238,6 +244,18 @@ def pick_leaving(
             count += 1
         first += 1
     return first, count
+
+
+@njit(nogil=True, cache=True)
+def are_finite(weights: NDArray[np.float32], slots: NDArray[np.int64]) -> bool:
+    """Whether all weights in these slots are numbers."""
+    for i in range(len(slots)):
+        total = np.float32(0)
+        for d in range(weights.shape[1]):
+            total += weights[slots[i], d] * np.float32(0)
+        if total != 0:
+            return False
+    return True
 
 
 @njit(nogil=True, cache=True)

@@ -1,7 +1,7 @@
 """Batches whose rows are in the cache when they are trained on: what is to come is read early, so that it is known.
 
-1. Batches are taken from the stream until those at hand use half of the cache. What does not fit into a few MiB of
-   memory waits in a file.
+1. Batches are taken from the stream until those at hand use more rows than the cache holds. What does not fit into a
+   few MiB of memory waits in a file.
 2. The next few have their rows brought, while the one before them is trained on.
 3. A batch that is handed out is finished when the next one is asked for.
 """
@@ -17,13 +17,14 @@ import numpy as np
 
 from recmill.data.batch import Batch, Columns
 from recmill.data.stream.stream import Stream
-from recmill.embeddings.store.cache import Settling, bytes_per_slot
+from recmill.embeddings.store.cache import Settling
 from recmill.embeddings.tiered import TieredTables
 from recmill.errors import ConfigError
 
 _MOST_BATCHES = 256
 _BROUGHT_AHEAD = 4
 _MEMORY_BYTES = 8 << 20
+_MOST_SOON = 2.5  # rows that known batches use, for each that the cache holds
 _PAGE_BYTES = 4096
 
 
@@ -83,7 +84,7 @@ class LookAhead:
     def _read_ahead(self) -> None:
         """Take batches from the stream, as many as it is of use to know."""
         while not self._is_over and len(self._waiting) <= self._most_batches:
-            if len(self._waiting) > _BROUGHT_AHEAD and 2 * self._cache.num_soon > self._cache.num_slots:
+            if len(self._waiting) > _BROUGHT_AHEAD and self._cache.num_soon > _MOST_SOON * self._cache.num_slots:
                 return
             batch = next(self._stream, None)
             if batch is None:
@@ -93,7 +94,8 @@ class LookAhead:
             num_bytes = sum(column.nbytes for column in batch.columns)
             if self._spool and num_bytes * len(self._waiting) > _MEMORY_BYTES:
                 spooled_at = self._spool.put(batch.columns)
-                batch = replace(batch, columns=batch.columns.rows(0, 0))
+                nothing = Columns._make(column[:0].copy() for column in batch.columns)  # a view would keep all
+                batch = replace(batch, columns=nothing)
             self._waiting.append(_Waiting(batch, number, spooled_at))
 
     def _settle_ahead(self) -> None:
@@ -112,7 +114,7 @@ class LookAhead:
     def _too_small(self, batch: Batch) -> ConfigError:
         rows = self._cache.rows_of(batch.columns.ids)
         num_rows = len(np.unique(rows[rows >= 0]))
-        needed = num_rows * bytes_per_slot(self._cache.layout)
+        needed = num_rows * self._cache.layout.record_bytes
         return ConfigError(
             f"store.cache_memory holds {self._cache.num_slots:,} rows, and a batch of {batch.num_rows:,} rows uses "
             f"{num_rows:,} rows of the tables; set store.cache_memory={-(-2 * needed >> 20)}MiB or more, or lower "

@@ -32,7 +32,7 @@ class TierPlan:
     @property
     def num_slots(self) -> int:
         """Rows that the cache holds."""
-        return min(self.num_rows, self.cache_memory // bytes_per_slot(self.layout))
+        return min(self.num_rows, self.cache_memory // self.layout.record_bytes)
 
     @property
     def cache_bytes(self) -> int:
