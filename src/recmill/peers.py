@@ -303,7 +303,7 @@ def _open_store(member: Member, timeout_s: float, *, keeps_store: bool) -> Any:
     where, limit = _place(member), timedelta(seconds=timeout_s)
     try:
         return within(
-            timeout_s + 1,  # a stranger that listens and says nothing is waited for without end
+            timeout_s + 1,  # another program that listens and says nothing would be waited for without end
             lambda: TCPStore(
                 member.address, member.port, None, keeps_store, limit, wait_for_workers=False, multi_tenant=True
             ),

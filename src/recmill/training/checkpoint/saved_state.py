@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recmill.embeddings.piece import What
 from recmill.errors import RunError
-from recmill.files import CONFIG, MANIFEST, find_damage, has_own_checksum, read_listing
+from recmill.files import CONFIG, MANIFEST, find_damage, has_checksum, has_own_checksum, read_listing
 from recmill.own_files import read_own_toml
 from recmill.run_stamp import read_run_settings
 from recmill.training.checkpoint.checkpoint import read_counters, read_progress
@@ -81,7 +81,12 @@ class SavedState:
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
             return None
-        return read_own_toml(path) if path.parent == self.directory else read_run_settings(path.parent).tree
+        if path.parent != self.directory:
+            return read_run_settings(path.parent).tree
+        stated = self.manifest["files"].get(CONFIG)
+        if stated and not has_checksum(path, stated):
+            raise RunError(f"{path} is not the file that {MANIFEST} lists: its checksum differs; restore it")
+        return read_own_toml(path)
 
     def layers(self, what: What) -> Iterator[tuple[str, Tensor]]:
         """The tensors of the layers, one at a time: their weights, or what the optimizer keeps for them."""
