@@ -93,9 +93,9 @@ def test_a_full_disk_ends_the_run_and_leaves_what_was_saved(
 def test_a_cache_that_is_too_small_for_a_batch_says_how_large_it_must_be(
     tiny_world_dir: Path, recmill: Command, tmp_path: Path
 ) -> None:
-    rejected = start(recmill, tiny_world_dir, tmp_path / "run", "store.kind=cached_ssd", "store.cache_memory=8KiB")
+    rejected = start(recmill, tiny_world_dir, tmp_path / "run", "store.kind=cached_ssd", "store.cache_memory=4KiB")
     assert rejected.status == 2
-    assert "store.cache_memory holds 167 rows, and a batch of 100 rows uses" in rejected.err
+    assert "store.cache_memory holds 204 rows, and a batch of 100 rows uses" in rejected.err
     assert "set store.cache_memory=1MiB or more, or lower data.global_batch" in rejected.err
     assert (
         start(recmill, tiny_world_dir, tmp_path / "run", "store.kind=cached_ssd", "store.cache_memory=1MiB").status == 0

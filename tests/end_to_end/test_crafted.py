@@ -14,7 +14,7 @@ SLOW_CASES = int(os.environ.get("RECMILL_HOSTILE_CASES", "10000"))  # in all
 
 @pytest.mark.parametrize("name", KINDS)
 def test_lies_are_noticed_or_without_effect(name: str, server: ForkServer, shop: Workshop, tmp_path: Path) -> None:
-    assert find_believed(KINDS[name](shop), server, tmp_path, range(12)) == []
+    assert find_believed(KINDS[name](shop), server, tmp_path, range(6)) == []
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 It makes the same updates as `LocalTables`, bit for bit, whatever is in the cache.
 """
 
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -50,7 +52,6 @@ class TieredTables(RowEngine):
         self.cache = RowCache(kind.bounds, kind.layout, backing, kind.first_values, store.cache_memory)
         self.waited_s = 0.0  # for rows of a batch whose turn had come
         self.current: Settling | None = None  # the batch that is trained on
-        self._own_dir: tempfile.TemporaryDirectory[str] | None = None
         no_rows = np.zeros(len(specs) + 1, np.int64)  # all tables share the cache: their slots are counted from 0
         super().__init__(specs, dim, optimizer, Storage(*self.cache.arena, no_rows, kind.bounds.first_slot))
 
@@ -66,8 +67,6 @@ class TieredTables(RowEngine):
     def close(self) -> None:
         """Let go of the files."""
         self.cache.backing.close()
-        if self._own_dir:
-            self._own_dir.cleanup()
 
     def begin(self, batch: Settling) -> None:
         """The batch that is trained on next; its rows are in the cache when this returns."""
@@ -116,8 +115,9 @@ class TieredTables(RowEngine):
     def _require_writable(self) -> None:
         """Weights that were not saved from a store need a place while they are used."""
         if self.log is not None and not self.log.can_write:
-            self._own_dir = tempfile.TemporaryDirectory(prefix="recmill-store-")
-            self.log.write_into(Path(self._own_dir.name))
+            directory = tempfile.mkdtemp(prefix="recmill-store-")
+            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)  # a model is never told that it ends
+            self.log.write_into(Path(directory))
 
     def finished_files(self) -> list[SegmentFile]:
         """The files that hold all rows as they are now; none if the host's memory holds them."""

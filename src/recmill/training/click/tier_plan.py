@@ -64,9 +64,13 @@ class TierPlan:
         open_bytes = min(self.layout.num_blocks(segments.segment_records) * self.layout.block_bytes, live)
         return int((1 + _DEAD_FRAC) * live) + _OPEN_SEGMENTS * open_bytes
 
+    def budget_within(self, room: int) -> int:
+        """The largest `store.cache_memory` with which the tables take no more than this."""
+        return (room - self.index_bytes) * self.layout.record_bytes // bytes_per_slot(self.layout)
+
     def lower_cache(self, room: int) -> str:
         """What to do so that the tables take no more than this."""
-        fits = (room - self.index_bytes) // _MIB
+        fits = self.budget_within(room) // _MIB
         if fits > 0:
             return f"set store.cache_memory={fits}MiB or less"
         return (
@@ -100,9 +104,10 @@ def _plan(config: TrainConfig) -> TierPlan:
 
 def suggest_budget(config: TrainConfig, room: int) -> str:
     """The settings with which rows lie in files and the tables take no more than this; empty if none do."""
-    layout, num_rows = _plan(config).layout, sum(config.data.num_table_rows)
+    plan, num_rows = _plan(config), sum(config.data.num_table_rows)
+    layout = plan.layout
     least = _LEAST_BATCHES * config.data.global_batch * sum(config.data.slots_per_column) * bytes_per_slot(layout)
-    most = min(room - BYTES_PER_ROW * num_rows, int(_MOST_SUGGESTED * num_rows * layout.record_bytes))
+    most = min(plan.budget_within(room), int(_MOST_SUGGESTED * num_rows * layout.record_bytes))
     if most < max(least, _MIB):
         return ""
     budget = f"{most // _GIB}GiB" if most >= 4 * _GIB else f"{most // _MIB}MiB"
