@@ -85,7 +85,7 @@ class SavedState:
             return read_run_settings(path.parent).tree
         stated = self.manifest["files"].get(CONFIG)
         if stated and not has_checksum(path, stated):
-            raise RunError(f"{path} is not the file that {MANIFEST} lists: its checksum differs; restore it")
+            raise RunError(f"{path} is damaged: its checksum is not what {MANIFEST} says; restore it from a copy")
         return read_own_toml(path)
 
     def layers(self, what: What) -> Iterator[tuple[str, Tensor]]:
