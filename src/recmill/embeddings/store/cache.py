@@ -277,12 +277,6 @@ class RowCache:
             some = rows[first : first + step]
             self.write_rows(some, self.read_aside(some))
 
-    def move_all(self) -> None:
-        """Append anew what segments that are not full of rows that count hold of such rows."""
-        self.wait()
-        while (records := self.backing.next_to_move(all_of_them=True)) is not None:
-            self._move(*records)
-
     def _tidy(self) -> None:
         """Move a portion of records, if too many do not count any more."""
         if self.backing.can_write and (records := self.backing.next_to_move()) is not None:

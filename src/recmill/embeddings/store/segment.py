@@ -172,16 +172,6 @@ def read_footer(path: Path, layout: RecordLayout, store_key: int | None) -> Foot
     return Footer(numbers[:count], numbers[count:])
 
 
-def read_store_key(path: Path) -> int:
-    """The key of the store that a finished segment belongs to; `read_footer` tells whether it is intact."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL.size))
-        tail = file.read()
-    if len(tail) != _TAIL.size:
-        raise RunError(f"{path} is damaged: it is too short for a file of rows; {_WAY_OUT}")
-    return int(_TAIL.unpack(tail)[7])
-
-
 def _size_of(path: Path) -> int:
     """Of a regular file; a pipe would be waited for."""
     try:

@@ -1,7 +1,7 @@
 """Tables in tiers, saved and restored: a checkpoint holds the files of their rows by hard links, and copies nothing."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,3 @@ def open_stored(directory: Path) -> StoredRows:
 def widths_of(kind: StoreKind) -> dict[What, int]:
     """How many numbers a row has of each sort."""
     return {"weights": kind.layout.dim, "state": kind.layout.state_width}
-
-
-def table_names(kind: StoreKind) -> Sequence[str]:
-    """In the order of the tables."""
-    return [spec.name for spec in kind.specs]
